@@ -22,6 +22,8 @@ class Format(Record):
 
     format: str
     version: int
+    #: names the launch when several processes write to one trace
+    run: str = ""
 
 
 class KeyLayout(Record):
@@ -75,7 +77,7 @@ class Lane(Record):
 class OperatorName(Record):
     """An operator overload and its dispatch table when it was first called."""
 
-    kind: Literal["op"] = "op"
+    kind: Literal["op"]
     name: str
     schema_text: str = ""
     #: schema names of the arguments, in order
@@ -90,7 +92,7 @@ class OperatorName(Record):
 class FunctionName(Record):
     """A Python-level torch call."""
 
-    kind: Literal["function"] = "function"
+    kind: Literal["function"]
     name: str
     arguments: tuple[str, ...] = ()
 
@@ -98,7 +100,7 @@ class FunctionName(Record):
 class ModuleName(Record):
     """An nn.Module as it was reached: ``path`` is its qualified name below ``root``."""
 
-    kind: Literal["module"] = "module"
+    kind: Literal["module"]
     #: class of the root module and the path: "Net.a.shared"
     name: str
     path: str = ""
@@ -109,7 +111,7 @@ class ModuleName(Record):
 class RegionName(Record):
     """A named stretch of the program."""
 
-    kind: Literal["region"] = "region"
+    kind: Literal["region"]
     name: str
     #: backward, record_function, optimizer, recompute, compiled
     category: str = ""

@@ -1,0 +1,119 @@
+"""Columns that grow on disk and are written through memory: one chunk of rows is mapped at a time.
+
+Disk space for a chunk is allocated before it is mapped, so a full disk is an ``OSError`` here and
+never a fatal signal at a later write. Older chunks are unmapped, so memory does not grow with the
+trace; the few late writes to them (the end of a long call) go through the file.
+
+No file stays open: hundreds of threads must not use up the program's descriptors, and a program
+that closes descriptors it does not know must not turn our writes into writes to its own files.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import mmap
+import os
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+
+from dispatch_inspect.store.layout import CHUNK
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.mmap.restype = ctypes.c_void_p
+_libc.mmap.argtypes = (
+    ctypes.c_void_p,
+    ctypes.c_size_t,
+    ctypes.c_int,
+    ctypes.c_int,
+    ctypes.c_int,
+    ctypes.c_ssize_t,
+)
+_libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+_MAP_FAILED = ctypes.c_void_p(-1).value
+
+
+def _allocate(descriptor: int, offset: int, length: int) -> None:
+    """Reserves disk space, filled with zeros; raises OSError when there is none."""
+    if hasattr(os, "posix_fallocate"):
+        try:
+            os.posix_fallocate(descriptor, offset, length)
+            return
+        except OSError as error:
+            if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):
+                raise
+    zeros = bytes(min(length, 1 << 16))
+    written = 0
+    while written < length:
+        written += os.pwrite(descriptor, zeros[: length - written], offset + written)
+
+
+def _mapping_type(length: int) -> type[ctypes.Array[ctypes.c_char]]:
+    """A buffer type of ``length`` bytes that unmaps itself when its last view is gone."""
+
+    def unmap(self: ctypes.Array[ctypes.c_char]) -> None:
+        _libc.munmap(ctypes.addressof(self), length)
+
+    return type("Mapping", (ctypes.c_char * length,), {"__del__": unmap})
+
+
+_MAPPING_TYPES = {size: _mapping_type(CHUNK * size) for size in (1, 2, 4, 8)}
+
+
+class Chunk:
+    """The mapped rows ``begin`` to ``begin + CHUNK`` of a group of columns."""
+
+    __slots__ = ("begin", "columns")
+
+    def __init__(self, begin: int, columns: dict[str, memoryview]) -> None:
+        self.begin = begin
+        self.columns = columns
+
+
+class ColumnFiles:
+    """The files of a group of columns which have the same number of rows."""
+
+    def __init__(self, directory: Path, types: Mapping[str, str]) -> None:
+        self._types = dict(types)
+        self._paths = {name: os.path.join(directory, f"{name}.bin") for name in types}
+
+    def map_chunk(self, begin: int) -> Chunk:
+        """Allocates and maps the chunk that starts at row ``begin`` (a multiple of CHUNK)."""
+        return Chunk(begin, {name: self._map(name, begin) for name in self._types})
+
+    def _map(self, name: str, begin: int) -> memoryview:
+        code = self._types[name]
+        size = struct.calcsize(code)
+        offset, length = begin * size, CHUNK * size
+        descriptor = os.open(self._paths[name], os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            _allocate(descriptor, offset, length)
+            address = _libc.mmap(
+                None,
+                length,
+                mmap.PROT_READ | mmap.PROT_WRITE,
+                mmap.MAP_SHARED,
+                descriptor,
+                offset,
+            )
+            if address in (None, _MAP_FAILED):
+                code_ = ctypes.get_errno()
+                raise OSError(code_, os.strerror(code_), self._paths[name])
+        finally:
+            os.close(descriptor)
+        return memoryview(_MAPPING_TYPES[size].from_address(address)).cast("B").cast(code)
+
+    def write(self, name: str, row: int, value: int) -> None:
+        """Writes one number of an allocated row through the file."""
+        data = struct.pack("<" + self._types[name], value)
+        descriptor = os.open(self._paths[name], os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.pwrite(descriptor, data, row * len(data))
+        finally:
+            os.close(descriptor)
+
+    def cut(self, rows: int) -> None:
+        """Gives back the disk space after ``rows`` rows."""
+        for name, code in self._types.items():
+            os.truncate(self._paths[name], rows * struct.calcsize(code))

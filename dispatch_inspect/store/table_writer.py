@@ -1,0 +1,62 @@
+"""Interning: what is not a number is written once, at first sight, and known by its id after."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Hashable
+from pathlib import Path
+
+from pydantic import BaseModel
+
+#: records a table remembers; then it forgets all and writes them again when they come back
+MEMORY = 16_384
+
+
+class TableWriter:
+    """One JSON Lines file; ``ids`` maps what was seen to its id + 1 (0 means none)."""
+
+    def __init__(self, path: Path, stop: Callable[[OSError], None]) -> None:
+        self._path = path
+        self._stop = stop
+        self._lock = threading.RLock()
+        self._count = 0
+        self._writing = False
+        #: read directly by the hot path
+        self.ids: dict[Hashable, int] = {}
+        path.touch(exist_ok=False)
+
+    def intern(self, key: Hashable, make: Callable[[], BaseModel]) -> int:
+        """Returns the id + 1 of what ``key`` stands for, writing ``make()`` at first sight.
+
+        0 when it could not be written: the disk is full.
+        """
+        found = self.ids.get(key)
+        if found is not None:
+            return found
+        line = (make().model_dump_json(exclude_defaults=True) + "\n").encode("utf-8", "replace")
+        with self._lock:
+            found = self.ids.get(key)
+            if found is not None:
+                return found
+            try:
+                self._append(line)
+            except OSError as error:
+                self._stop(error)
+                return 0
+            self._count += 1
+            if len(self.ids) >= MEMORY:
+                self.ids.clear()
+            self.ids[key] = self._count
+            return self._count
+
+    def _append(self, line: bytes) -> None:
+        descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+        try:
+            written = os.write(descriptor, line)
+            if written != len(line):
+                # a full disk cut the line: take it back, so that ids stay line numbers
+                os.truncate(self._path, os.fstat(descriptor).st_size - written)
+                raise OSError(28, os.strerror(28), str(self._path))
+        finally:
+            os.close(descriptor)
