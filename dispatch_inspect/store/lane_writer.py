@@ -145,7 +145,7 @@ class LaneWriter:
             self._event_files.write("note", row, note)
 
     def unwind(self, depth: int, now: int, error: int) -> None:
-        """Closes, as left by an exception, whatever is open above the ``depth`` outermost events."""
+        """Closes, as left by an exception, what is open above the ``depth`` outermost events."""
         while len(self.open) > depth:
             self.fail(self.open[-1][0], now, error)
 
@@ -189,12 +189,14 @@ class LaneWriter:
         at = first - rows.begin
         if at < 0 or at + number > CHUNK:
             return self._write_operands_across(row, first, operands)
-        for at, position in enumerate(range(0, len(operands), OPERAND_WIDTH), at):
+        values = iter(operands)
+        for descriptor in values:
             rows.event[at] = row
-            rows.descriptor[at] = operands[position]
-            rows.tensor[at] = operands[position + 1]
-            rows.storage[at] = operands[position + 2]
-            rows.version[at] = operands[position + 3]
+            rows.descriptor[at] = descriptor
+            rows.tensor[at] = next(values)
+            rows.storage[at] = next(values)
+            rows.version[at] = next(values)
+            at += 1
         return first
 
     def _write_operands_across(self, row: int, first: int, operands: Sequence[int]) -> int:
@@ -244,6 +246,16 @@ class LaneWriter:
             self._event_files.cut(self.count)
             self._operand_files.cut(self.operand_count)
 
+    def disown(self) -> None:
+        """Lets go of the mapped rows in a forked child, where they are still the parent's.
+
+        Calls in progress keep this writer until they return: no row fits any more.
+        """
+        self._closed = True
+        self._events = _EventRows(Chunk(1 << 62, {}))
+        self._events.limit = -(1 << 62)
+        self._operands.begin = 1 << 62
+
 
 class _EventRows:
     """The columns of a mapped chunk as attributes: what the hot path reads fastest."""
@@ -253,26 +265,26 @@ class _EventRows:
     begin: int
     #: rows that may be used, counted from ``begin``
     limit: int
-    kind: memoryview
-    outcome: memoryview
-    depth: memoryview
-    parent: memoryview
-    subtree_end: memoryview
-    begin_ns: memoryview
-    end_ns: memoryview
-    name: memoryview
-    module: memoryview
-    arguments: memoryview
-    result: memoryview
-    input_at: memoryview
-    output_at: memoryview
-    state: memoryview
-    stack: memoryview
-    sequence: memoryview
-    node: memoryview
-    node_sequence: memoryview
-    error: memoryview
-    note: memoryview
+    kind: memoryview[int]
+    outcome: memoryview[int]
+    depth: memoryview[int]
+    parent: memoryview[int]
+    subtree_end: memoryview[int]
+    begin_ns: memoryview[int]
+    end_ns: memoryview[int]
+    name: memoryview[int]
+    module: memoryview[int]
+    arguments: memoryview[int]
+    result: memoryview[int]
+    input_at: memoryview[int]
+    output_at: memoryview[int]
+    state: memoryview[int]
+    stack: memoryview[int]
+    sequence: memoryview[int]
+    node: memoryview[int]
+    node_sequence: memoryview[int]
+    error: memoryview[int]
+    note: memoryview[int]
 
     def __init__(self, chunk: Chunk) -> None:
         self.begin = chunk.begin

@@ -4,7 +4,7 @@
       trace.json                      the format and its version
       rank=00000/                     one process; a forked child is rank=00000,pid=4711
         process.json                  who recorded, with what (records.Process)
-        end.json                      written at close (records.End); missing: still recording, or died
+        end.json                      at close (records.End); missing: still recording, or died
         names.jsonl values.jsonl ...  one line a record, in the order of their ids (records.TABLES)
         lane=00000/                   one thread
           lane.json                   which thread (records.Lane)

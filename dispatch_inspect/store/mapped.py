@@ -17,6 +17,7 @@ import os
 import struct
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, cast
 
 from dispatch_inspect.store.layout import CHUNK
 
@@ -66,7 +67,7 @@ class Chunk:
 
     __slots__ = ("begin", "columns")
 
-    def __init__(self, begin: int, columns: dict[str, memoryview]) -> None:
+    def __init__(self, begin: int, columns: dict[str, memoryview[int]]) -> None:
         self.begin = begin
         self.columns = columns
 
@@ -82,7 +83,7 @@ class ColumnFiles:
         """Allocates and maps the chunk that starts at row ``begin`` (a multiple of CHUNK)."""
         return Chunk(begin, {name: self._map(name, begin) for name in self._types})
 
-    def _map(self, name: str, begin: int) -> memoryview:
+    def _map(self, name: str, begin: int) -> memoryview[int]:
         code = self._types[name]
         size = struct.calcsize(code)
         offset, length = begin * size, CHUNK * size
@@ -102,7 +103,8 @@ class ColumnFiles:
                 raise OSError(code_, os.strerror(code_), self._paths[name])
         finally:
             os.close(descriptor)
-        return memoryview(_MAPPING_TYPES[size].from_address(address)).cast("B").cast(code)
+        view: Any = memoryview(_MAPPING_TYPES[size].from_address(address)).cast("B")
+        return cast("memoryview[int]", view.cast(code))
 
     def write(self, name: str, row: int, value: int) -> None:
         """Writes one number of an allocated row through the file."""

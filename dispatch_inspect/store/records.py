@@ -106,6 +106,8 @@ class ModuleName(Record):
     path: str = ""
     type: str = ""
     root: str = ""
+    #: parameters of its forward
+    arguments: tuple[str, ...] = ()
 
 
 class RegionName(Record):
@@ -117,15 +119,13 @@ class RegionName(Record):
     category: str = ""
 
 
-Name = Annotated[
-    OperatorName | FunctionName | ModuleName | RegionName, Field(discriminator="kind")
-]
+Name = Annotated[OperatorName | FunctionName | ModuleName | RegionName, Field(discriminator="kind")]
 
 
 class Values(Record):
     """The arguments or the result of a call, with a hole for each tensor.
 
-    A value is a JSON scalar (int, str, bool, null, finite float), a list, or an object with one key:
+    A value is a JSON scalar (int, str, bool, null, finite float), a list, or a one-key object:
     ``{"tensor": null}`` (the next operand), ``{"tuple": [...]}``, ``{"dict": [[k, v], ...]}``,
     ``{"set": [...]}``, ``{"slice": [start, stop, step]}``, ``{"float": "nan"}``,
     ``{"complex": ["1.0", "-inf"]}``, ``{"dtype": "float32"}``, ``{"device": "cpu"}``,

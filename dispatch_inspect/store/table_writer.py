@@ -21,7 +21,7 @@ class TableWriter:
         self._stop = stop
         self._lock = threading.RLock()
         self._count = 0
-        self._writing = False
+        self._disowned = False
         #: read directly by the hot path
         self.ids: dict[Hashable, int] = {}
         path.touch(exist_ok=False)
@@ -39,6 +39,8 @@ class TableWriter:
             found = self.ids.get(key)
             if found is not None:
                 return found
+            if self._disowned:
+                return 0
             try:
                 self._append(line)
             except OSError as error:
@@ -49,6 +51,11 @@ class TableWriter:
                 self.ids.clear()
             self.ids[key] = self._count
             return self._count
+
+    def disown(self) -> None:
+        """Writes nothing more: the file is the parent process's."""
+        self._lock = threading.RLock()
+        self._disowned = True
 
     def _append(self, line: bytes) -> None:
         descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)

@@ -1,0 +1,1 @@
+"""See what PyTorch's dispatcher really did."""

@@ -1,0 +1,150 @@
+"""One recording, from the moment its modes are entered to the moment they leave."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from torch._C import (
+    _len_torch_dispatch_stack,
+    _len_torch_function_stack,
+    _pop_torch_dispatch_stack,
+    _pop_torch_function_stack,
+    _push_on_torch_dispatch_stack,
+    _push_on_torch_function_stack,
+)
+
+from dispatch_inspect.record import active, forks, patches
+from dispatch_inspect.record.calls import FunctionMode, OperatorMode
+from dispatch_inspect.record.recorder import Recorder
+from dispatch_inspect.record.thread import ThreadRecorder
+
+
+class Session:
+    """What the modes and patches of one recording share.
+
+    ``make_recorder(parent_pid)`` makes the recorder of this process: once at the start, and again
+    in each forked child that is followed.
+    """
+
+    def __init__(
+        self,
+        make_recorder: Callable[[int | None], Recorder],
+        layers: tuple[str, ...],
+        *,
+        every: int = 1,
+        follows_threads: bool = True,
+        follows_forks: bool = True,
+    ) -> None:
+        self._make_recorder = make_recorder
+        self.recorder = make_recorder(None)
+        self.layers = layers
+        self.follows_threads = follows_threads
+        self.follows_forks = follows_forks
+        self._every = every
+        self._step = 0
+        self._user_paused = False
+        self._over = False
+        #: read at every call
+        self.paused = False
+        self._local = threading.local()
+        self._functions = FunctionMode(self)
+        self._operators = OperatorMode(self)
+
+    def start(self) -> None:
+        """Begins to record on this thread."""
+        patches.install()
+        forks.follow(self)
+        self.enter_modes()
+
+    def stop(self, reason: str = "closed", message: str = "") -> None:
+        """Ends the recording for all threads and leaves the modes of this one."""
+        if self._over:
+            return
+        self._over = True
+        self._update()
+        self.leave_modes()
+        forks.forget(self)
+        patches.uninstall()
+        self.recorder.writer.close(reason, message)
+
+    def thread(self) -> ThreadRecorder | None:
+        """What records on this thread, or None when nothing is to be recorded now."""
+        if self.paused:
+            return None
+        try:
+            return self._local.thread  # type: ignore[no-any-return]
+        except AttributeError:
+            thread = self._local.thread = self.recorder.open_thread()
+            return thread
+
+    def enter_modes(self) -> bool:
+        """Enters the modes on this thread; says whether it did."""
+        if self._over:
+            return False
+        active.enter(self)
+        if "functions" in self.layers:
+            _push_on_torch_function_stack(self._functions)
+        if "ops" in self.layers:
+            # not through __enter__, which tells the compiler that a foreign mode is on
+            _push_on_torch_dispatch_stack(self._operators)
+        return True
+
+    def leave_modes(self) -> None:
+        """Takes the modes off this thread, wherever in the stacks other modes have put them."""
+        active.leave(self)
+        _take_out(
+            self._functions,
+            _len_torch_function_stack,
+            _pop_torch_function_stack,
+            _push_on_torch_function_stack,
+        )
+        _take_out(
+            self._operators,
+            _len_torch_dispatch_stack,
+            lambda: _pop_torch_dispatch_stack(None),
+            _push_on_torch_dispatch_stack,
+        )
+
+    def pause(self) -> None:
+        """Records nothing until ``resume``."""
+        self._user_paused = True
+        self._update()
+
+    def resume(self) -> None:
+        """Records again after ``pause``."""
+        self._user_paused = False
+        self._update()
+
+    def step(self) -> None:
+        """Ends a step of the program: with ``every=n``, only each n-th is recorded."""
+        self._step += 1
+        self._update()
+
+    def _update(self) -> None:
+        self.paused = self._over or self._user_paused or self._step % self._every != 0
+
+    def after_fork(self, parent_pid: int) -> None:
+        """In a forked child, lets go of the parent's trace and goes on in a part of its own."""
+        self.recorder.writer.disown()
+        self._local = threading.local()
+        if not self.follows_forks or self._over:
+            self._over = True
+            self._update()
+            return
+        self.recorder = self._make_recorder(parent_pid)
+
+
+def _take_out(
+    mode: Any, length: Callable[[], int], pop: Callable[[], Any], push: Callable[[Any], None]
+) -> None:
+    """Removes ``mode`` from a mode stack, leaving the others in their order."""
+    above = []
+    while length():
+        top = pop()
+        if top is mode:
+            break
+        above.append(top)
+    for other in reversed(above):
+        push(other)
