@@ -56,6 +56,12 @@ class Session:
         """Begins to record on this thread."""
         patches.install()
         forks.follow(self)
+        others = threading.active_count() - 1
+        if others:
+            missed = self.recorder.writer.missed
+            missed["threads that were running before the recording: their calls are not seen"] = (
+                others
+            )
         self.enter_modes()
 
     def stop(self, reason: str = "closed", message: str = "") -> None:
