@@ -98,7 +98,7 @@ def answering(
     the walk ends at the first backend, whose kernel does the work.
     """
     texts = {key: text for text, keys in kernels.items() for key in keys}
-    found = []
+    found: list[tuple[str, str]] = []
     for key in (*keyset, "Undefined"):
         text = texts.get(key)
         if text is None or text.startswith("fallthrough"):

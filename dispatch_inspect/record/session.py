@@ -75,6 +75,11 @@ class Session:
         patches.uninstall()
         self.recorder.writer.close(reason, message)
 
+    @property
+    def is_over(self) -> bool:
+        """Whether the recording has ended."""
+        return self._over
+
     def thread(self) -> ThreadRecorder | None:
         """What records on this thread, or None when nothing is to be recorded now."""
         if self.paused:

@@ -113,6 +113,11 @@ class ThreadRecorder:
         """Records that an operator call begins at the Python key; called by the mode's handler."""
         recorder = self.recorder
         try:
+            self._enter_snapshot()
+            try:
+                state, self.included, self.excluded = self._states.read()
+            finally:
+                self._leave_snapshot(None, None, None)
             shared = self._shared
             self._shared = None
             names = self._names
@@ -130,11 +135,6 @@ class ThreadRecorder:
                 else:
                     arguments = self._values.read_arguments(args, kwargs, operands)
                 stack = self._sources.read(sys._getframe(2))
-            self._enter_snapshot()
-            try:
-                state, self.included, self.excluded = self._states.read()
-            finally:
-                self._leave_snapshot(None, None, None)
             autograd_node = _current_autograd_node()
             node = node_sequence = 0
             if autograd_node is not None:

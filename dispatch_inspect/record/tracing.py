@@ -15,12 +15,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
-from dispatch_inspect.reading import Trace
-
 from dispatch_inspect.errors import UsageError
+from dispatch_inspect.reading import Trace
 from dispatch_inspect.record.filters import CaptureFilter
 from dispatch_inspect.record.recorder import Recorder
 from dispatch_inspect.record.session import Session
+from dispatch_inspect.store.reader import StoredTrace, open_trace
 from dispatch_inspect.store.writer import create_trace, launch_name
 
 LAYERS = ("modules", "functions", "ops")
@@ -63,6 +63,15 @@ class Recording(Trace):
     def close(self) -> None:
         """Ends the recording; the trace can be read as before."""
         self._session.stop()
+        self._stored = None
+
+    @property
+    def stored(self) -> StoredTrace:
+        """Its columns and tables; while it is recorded, as they are now."""
+        if self._session.is_over:
+            return super().stored
+        self._stored = open_trace(self.path)
+        return self._stored
 
 
 class trace:  # noqa: N801 - a function to its users, like contextlib.suppress

@@ -281,9 +281,8 @@ class Event:
         values = self._record("arguments", "values")
         if not isinstance(values, Values):
             return
-        tensors = sum(_holes(form) for form in (*values.args, *values.kwargs.values()))
         descriptors = self._trace.operand_column("operand_descriptor")
-        for row, _ in zip(self._operand_rows("input_at"), range(tensors), strict=False):
+        for row, _ in zip(self._operand_rows("input_at"), range(values.tensor_count), strict=False):
             record = self._trace.table("descriptors").get(int(descriptors[row]))
             yield 0 if record is None else record.keys
 
@@ -305,13 +304,3 @@ class Event:
                 storage_id=storage - 1 if storage else None,
                 version=version - 1 if version else None,
             )
-
-
-def _holes(form: Any) -> int:
-    """How many tensors a JSON form holds."""
-    if isinstance(form, list):
-        return sum(_holes(one) for one in form)
-    if isinstance(form, dict) and form:
-        kind, inner = next(iter(form.items()))
-        return 1 if kind == "tensor" else _holes(inner)
-    return 0

@@ -30,9 +30,7 @@ class LaneReader:
         self._columns: dict[str, Array] = {}
         self.lane = self._read_lane()
         self.count = self._count_events()
-        self.operand_count = min(
-            self._rows(name, code) for name, code in OPERAND_COLUMNS.items()
-        )
+        self.operand_count = min(self._rows(name, code) for name, code in OPERAND_COLUMNS.items())
 
     def column(self, name: str) -> Array:
         """One number an event; zeros where the file ends early."""

@@ -35,7 +35,10 @@ def joined_order(depths: Sequence[Array], begins: Sequence[Array]) -> Array | No
     chosen = np.argsort(np.concatenate(times), kind="stable")
     start, length = start[chosen], length[chosen]
     first = np.cumsum(length) - length
-    return np.arange(base, dtype=np.int64) - np.repeat(first, length) + np.repeat(start, length)
+    joined: Array = (
+        np.arange(base, dtype=np.int64) - np.repeat(first, length) + np.repeat(start, length)
+    )
+    return joined
 
 
 def subtree_end(depth: Array, row: int) -> int:

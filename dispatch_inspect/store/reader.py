@@ -37,9 +37,7 @@ class ProcessReader:
             note(f"{directory.name}/{layout.PROCESS_FILE} cannot be read; keys have no names")
         self.process = found or Process(pid=0)
         self.end = _record(directory / layout.END_FILE, End)
-        self.lanes = [
-            LaneReader(path, note) for path in _directories(directory, "lane=")
-        ]
+        self.lanes = [LaneReader(path, note) for path in _directories(directory, "lane=")]
         self.tables = {
             name: TableReader(directory / f"{name}.jsonl", kind, note)
             for name, kind in TABLES.items()
@@ -109,9 +107,7 @@ class StoredTrace:
                 f"{self.path} holds no process's part: nothing was recorded, or it was removed"
             )
         self._parts = [
-            (place, lane)
-            for place, process in enumerate(self.processes)
-            for lane in process.lanes
+            (place, lane) for place, process in enumerate(self.processes) for lane in process.lanes
         ]
         counts = [lane.count for _, lane in self._parts]
         self._bases = np.cumsum([0, *counts])
@@ -151,7 +147,7 @@ class StoredTrace:
     @property
     def notes(self) -> tuple[str, ...]:
         """What a reader must know of the trace as a whole: damage, early ends, missed calls."""
-        found = []
+        found: list[str] = []
         for process in self.processes:
             who = f" ({process.directory.name})" if len(self.processes) > 1 else ""
             found.extend(note + who for note in _end_notes(process))
@@ -243,15 +239,16 @@ class StoredTrace:
     def _make_column(self, name: str) -> Array:
         if name == "lane":
             return self._join(
-                [np.full(lane.count, place, np.int32) for place, (_, lane) in enumerate(self._parts)]
+                [
+                    np.full(lane.count, place, np.int32)
+                    for place, (_, lane) in enumerate(self._parts)
+                ]
             )
         if name == "subtree_end":
             return self._make_ends()
         if name == "parent":
             return self._make_parents()
-        parts = [
-            self._pointed(name, place, lane.column(name)) for place, lane in self._parts
-        ]
+        parts = [self._pointed(name, place, lane.column(name)) for place, lane in self._parts]
         if name in ("input_at", "output_at"):
             parts = [
                 part if not base else part + base
@@ -363,9 +360,7 @@ def _check_format(path: Path) -> None:
     try:
         text = (path / layout.TRACE_FILE).read_bytes()
     except FileNotFoundError:
-        raise ForeignTraceError(
-            f"{path} is not a trace: it has no {layout.TRACE_FILE}"
-        ) from None
+        raise ForeignTraceError(f"{path} is not a trace: it has no {layout.TRACE_FILE}") from None
     except IsADirectoryError:
         raise ForeignTraceError(f"{path / layout.TRACE_FILE} is a directory") from None
     try:

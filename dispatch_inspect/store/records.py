@@ -137,6 +137,20 @@ class Values(Record):
     args: tuple[Any, ...] = ()
     kwargs: dict[str, Any] = {}
 
+    @property
+    def tensor_count(self) -> int:
+        """How many tensors belong into it."""
+        return sum(map(_holes, (*self.args, *self.kwargs.values())))
+
+
+def _holes(form: Any) -> int:
+    if isinstance(form, list):
+        return sum(map(_holes, form))
+    if isinstance(form, dict) and form:
+        kind, inner = next(iter(form.items()))
+        return 1 if kind == "tensor" else _holes(inner)
+    return 0
+
 
 class Descriptor(Record):
     """A tensor without its identity; None where reading it would have raised or run user code."""

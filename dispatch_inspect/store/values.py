@@ -39,7 +39,9 @@ def decode(form: Any, tensors: Iterator[TensorInfo]) -> Any:
         return tuple(decode(one, tensors) for one in inner)
     if kind == "dict" and isinstance(inner, list):
         pairs = (decode(one, tensors) for one in inner)
-        return {str(pair[0]): pair[1] for pair in pairs if isinstance(pair, list) and len(pair) == 2}
+        return {
+            str(pair[0]): pair[1] for pair in pairs if isinstance(pair, list) and len(pair) == 2
+        }
     if kind == "set" and isinstance(inner, list):
         return frozenset(str(decode(one, tensors)) for one in inner)
     if kind == "slice" and isinstance(inner, list) and len(inner) == 3:

@@ -1,0 +1,135 @@
+"""Columns that a trace does not hold but implies; each is worked out once a trace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from dispatch_inspect.store.layout import KIND_CODES, OPEN
+from dispatch_inspect.store.reader import StoredTrace
+
+Array = np.ndarray[Any, Any]
+_cache: WeakKeyDictionary[StoredTrace, dict[str, tuple[int, Any]]] = WeakKeyDictionary()
+
+
+def _once_a_trace(make: Callable[[StoredTrace], Any]) -> Callable[[StoredTrace], Any]:
+    @wraps(make)
+    def kept(trace: StoredTrace) -> Any:
+        found = _cache.setdefault(trace, {})
+        if make.__name__ not in found or found[make.__name__][0] != len(trace):
+            found[make.__name__] = (len(trace), make(trace))
+        return found[make.__name__][1]
+
+    return kept
+
+
+@_once_a_trace
+def durations(trace: StoredTrace) -> Array:
+    """Nanoseconds from begin to end; -1 for events without an end."""
+    begin, end = trace.column("begin_ns"), trace.column("end_ns")
+    known = (trace.column("outcome") != OPEN) & (end >= begin)
+    return np.where(known, (end - begin).astype(np.int64), -1)
+
+
+@_once_a_trace
+def self_times(trace: StoredTrace) -> Array:
+    """Durations less those of the children; -1 for events without an end."""
+    whole = durations(trace)
+    parents = trace.column("parent").astype(np.int64)
+    inner = np.bincount(parents, np.maximum(whole, 0), len(trace) + 1)[1 : len(trace) + 1]
+    return np.where(whole < 0, -1, np.maximum(whole - inner.astype(np.int64), 0))
+
+
+@_once_a_trace
+def files_of(trace: StoredTrace) -> list[str | None]:
+    """For each pointer into stacks (0 is none), the file of its innermost frame."""
+    files: list[str | None] = [None]
+    offsets = trace.table("frames").offsets
+    for place, process in enumerate(trace.processes):
+        for record in process.tables["stacks"]:
+            frame = record and trace.table("frames").get(record.frame + offsets[place] + 1)
+            files.append(frame.file if frame is not None else None)
+    return files
+
+
+@_once_a_trace
+def keys_of(trace: StoredTrace) -> tuple[Array, list[str]]:
+    """For each event, a number for its key (0 is none), and the keys by number - 1."""
+    names = trace.column("name").astype(np.int64)
+    codes = np.zeros(len(trace), np.int32)
+    found: dict[str, int] = {}
+    rows = np.flatnonzero(np.isin(trace.column("kind"), (KIND_CODES["op"], KIND_CODES["hop"])))
+    if not len(rows):
+        return codes, []
+    # the key depends on the operator, the key sets of its tensors and the state: one event of
+    # each combination is enough
+    raw = _argument_keys(trace, rows)
+    _, raw_codes = np.unique(raw, return_inverse=True)
+    states = trace.column("state").astype(np.int64)[rows]
+    mixed = (names[rows] * (states.max() + 1) + states) * (raw_codes.max() + 1) + raw_codes
+    _, first, group = np.unique(mixed, return_index=True, return_inverse=True)
+    numbers = []
+    for row in rows[first].tolist():
+        key = trace.event(row).key
+        numbers.append(found.setdefault(key, len(found) + 1) if key else 0)
+    codes[rows] = np.asarray(numbers, np.int32)[group]
+    return codes, list(found)
+
+
+def _argument_keys(trace: StoredTrace, rows: Array) -> Array:
+    """The union of the raw key sets of the tensors that go into each of ``rows``."""
+    records = trace.table("descriptors")
+    raw = np.zeros(len(records) + 1, np.uint64)
+    for place in range(len(records)):
+        record = records[place]
+        raw[place + 1] = 0 if record is None else record.keys & (1 << 64) - 1
+    owners = trace.operand_column("operand_event")
+    operands = np.take(raw, trace.operand_column("operand_descriptor"), mode="clip")
+    begins = trace.column("input_at").astype(np.int64)
+    outputs = trace.column("output_at").astype(np.int64)
+    found = np.zeros(len(trace), np.uint64)
+    if len(owners):
+        places = np.arange(len(owners))
+        owner = owners.astype(np.int64)
+        # inputs come before the outputs of the same event; an event without outputs has 0 there
+        is_input = (places >= begins[owner]) & (
+            (outputs[owner] <= begins[owner]) | (places < outputs[owner])
+        )
+        np.bitwise_or.at(found, owner[is_input], operands[is_input])
+    return found[rows]
+
+
+@_once_a_trace
+def aliasing(trace: StoredTrace) -> Array:
+    """Whether an output of the event shares storage with one of its arguments."""
+    owners = trace.operand_column("operand_event").astype(np.int64)
+    storages = trace.operand_column("operand_storage").astype(np.int64)
+    found = np.zeros(len(trace), bool)
+    if not len(owners):
+        return found
+    outputs = trace.column("output_at").astype(np.int64)
+    has_output = trace.column("result") > 0
+    places = np.arange(len(owners))
+    is_output = has_output[owners] & (places >= outputs[owners])
+    known = storages > 0
+    _, numbers = np.unique(storages, return_inverse=True)
+    pair = owners * (int(numbers.max()) + 1) + numbers
+    shared = np.isin(pair[is_output & known], pair[~is_output & known])
+    found[owners[is_output & known][shared]] = True
+    return found
+
+
+@_once_a_trace
+def tensor_counts(trace: StoredTrace) -> Array:
+    """For each pointer into values, how many tensors belong there."""
+    records = trace.table("values")
+    counts = np.zeros(len(records) + 1, np.int64)
+    for place in range(len(records)):
+        record = records[place]
+        if record is not None:
+            counts[place + 1] = record.tensor_count
+    return counts
