@@ -101,12 +101,17 @@ class _Evaluator:
         return _lookup(passes, self._trace.column(column))
 
     def _number(self, term: Term) -> Array:
-        values: Array = {
-            "depth": lambda: self._trace.column("depth"),
-            "id": lambda: np.arange(len(self._trace)),
-            "dur": lambda: derived.durations(self._trace),
-            "self": lambda: derived.self_times(self._trace),
-        }[term.field]()
+        trace = self._trace
+        values: Array
+        match term.field:
+            case "depth":
+                values = trace.column("depth")
+            case "id":
+                values = np.arange(len(trace))
+            case "dur":
+                values = derived.durations(trace)
+            case _:
+                values = derived.self_times(trace)
         compare = COMPARE[term.op]
         found = np.zeros(len(self._trace), bool)
         for item in term.items:
@@ -156,7 +161,7 @@ class _Evaluator:
         if term.field == "has":
             counts = np.concatenate([[0], np.cumsum(matching)])
             after = np.arange(len(ends)) + 1
-            return np.asarray(counts[ends] > counts[after])
+            return np.asarray(counts[ends] > counts[after], bool)
         rows = np.flatnonzero(matching)
         changes = np.zeros(len(ends) + 2, np.int64)
         np.add.at(changes, rows + 1, 1)

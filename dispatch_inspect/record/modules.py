@@ -80,7 +80,7 @@ class ModuleNames:
         if last is not None and last[0]() is module:
             # recomputed in backward, or called by itself: the name it is known by
             return last[1], last[2]
-        return type(module).__qualname__, ""
+        return type(module).__name__, ""
 
     def _route(self, parent: nn.Module, child: nn.Module) -> tuple[str, ...]:
         """The names from ``parent`` to ``child``, or none."""

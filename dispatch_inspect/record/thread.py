@@ -98,7 +98,7 @@ class ThreadRecorder:
                     arguments = self._values.read_arguments(args, kwargs, operands)
             else:
                 arguments = self._values.read_arguments(args, kwargs, operands)
-            stack = self._sources.read(sys._getframe(2))
+            stack = self._sources.read(sys._getframe(1).f_back)
             state = self._states.read_python()
             now = perf_counter_ns()
             row = lane.begin(
@@ -134,7 +134,7 @@ class ThreadRecorder:
                         arguments = self._values.read_arguments(args, kwargs, operands)
                 else:
                     arguments = self._values.read_arguments(args, kwargs, operands)
-                stack = self._sources.read(sys._getframe(2))
+                stack = self._sources.read(sys._getframe(1).f_back)
             autograd_node = _current_autograd_node()
             node = node_sequence = 0
             if autograd_node is not None:
@@ -191,7 +191,7 @@ class ThreadRecorder:
                 arguments,
                 operands,
                 self._states.read_python(),
-                self._sources.read(sys._getframe(2)),
+                self._sources.read(sys._getframe(1).f_back),
                 _get_sequence_nr(),
                 reached.number,
             )
@@ -210,7 +210,7 @@ class ThreadRecorder:
                 0,
                 (),
                 self._states.read_python(),
-                self._sources.read(sys._getframe(2)),
+                self._sources.read(sys._getframe(1).f_back),
                 _get_sequence_nr(),
             )
         except Exception as fault:

@@ -16,7 +16,7 @@ class Half(nn.Module):
         self.inner = inner
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.inner(x) + 1
+        return self.inner(x).exp() + 1
 
 
 class Whole(nn.Module):
