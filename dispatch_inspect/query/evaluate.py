@@ -176,7 +176,7 @@ class _Evaluator:
         if matches("no"):
             found |= ~shares & (self._trace.column("result") > 0)
         if matches("yes"):
-            return found | shares
+            return np.logical_or(found, shares)
         for row in np.flatnonzero(shares).tolist():
             found[row] |= any(matches(name) for _, name in self._trace.event(row).aliases)
         return found

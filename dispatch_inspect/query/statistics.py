@@ -80,7 +80,7 @@ def statistics(
 
 def _outermost_durations(trace: StoredTrace, rows: Array, codes: Array) -> Array:
     """Durations, with 0 for events inside another event of their group."""
-    durations = np.maximum(derived.durations(trace)[rows], 0)
+    durations: Array = np.maximum(derived.durations(trace)[rows], 0)
     if not len(rows):
         return durations
     ends = trace.column("subtree_end").astype(np.int64)[rows]
