@@ -7,6 +7,8 @@ thread of the autograd engine inherits dispatch modes only: there the mode stack
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from torch._C import _get_dispatch_stack_at, _len_torch_dispatch_stack
@@ -30,6 +32,17 @@ def _inherited() -> tuple[Session, ...]:
 
     modes = (_get_dispatch_stack_at(place) for place in range(_len_torch_dispatch_stack()))
     return tuple(mode.session for mode in modes if isinstance(mode, OperatorMode))
+
+
+@contextmanager
+def nobody() -> Iterator[None]:
+    """Runs a block as if the thread took part in no recording."""
+    found = getattr(_local, "sessions", ())
+    _local.sessions = ()
+    try:
+        yield
+    finally:
+        _local.sessions = found
 
 
 def enter(session: Session) -> None:

@@ -87,8 +87,9 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
             thread.fail(mark, error)
             raise
         thread.end(row, result)
-        if func in thread.recorder.names.markers:
-            thread.recorder.names.markers[func](thread, args)
+        follow = thread.recorder.names.followed.get(func)
+        if follow is not None:
+            follow(thread, row, args)
         return result
 
     def _call_subclass(self, thread: ThreadRecorder, func: Any, args: Any, kwargs: Any) -> Any:

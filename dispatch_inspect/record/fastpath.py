@@ -15,13 +15,8 @@ from typing import Any
 
 import torch.overrides
 from torch import nn
-from torch._C import (
-    _len_torch_function_stack,
-    _pop_torch_function_stack,
-    _push_on_torch_function_stack,
-)
 
-from dispatch_inspect.record.calls import FunctionMode
+from dispatch_inspect.record import modestacks
 
 #: modules whose forward asks
 MODULES = (nn.MultiheadAttention, nn.TransformerEncoder, nn.TransformerEncoderLayer)
@@ -32,24 +27,8 @@ _users = 0
 
 
 def _has_torch_function(args: Iterable[Any]) -> bool:
-    with function_modes_hidden():
+    with modestacks.without_function_modes():
         return _original(args)
-
-
-@contextmanager
-def function_modes_hidden() -> Iterator[None]:
-    """Takes this tool's function modes off the thread's stack, wherever they are in it."""
-    modes = [_pop_torch_function_stack() for _ in range(_len_torch_function_stack())]
-    try:
-        for mode in reversed(modes):
-            if not isinstance(mode, FunctionMode):
-                _push_on_torch_function_stack(mode)
-        yield
-    finally:
-        while _len_torch_function_stack():
-            _pop_torch_function_stack()
-        for mode in reversed(modes):
-            _push_on_torch_function_stack(mode)
 
 
 @contextmanager

@@ -84,7 +84,11 @@ class ModuleNames:
 
     def _route(self, parent: nn.Module, child: nn.Module) -> tuple[str, ...]:
         """The names from ``parent`` to ``child``, or none."""
-        for name, one in parent._modules.items():
+        children = vars(parent).get("_modules")
+        if children is None:
+            # a scripted module keeps its children elsewhere
+            return ()
+        for name, one in children.items():
             if one is child:
                 return (name,)
         key = (id(parent), id(child))
@@ -103,7 +107,8 @@ class ModuleNames:
         if found is None:
             try:
                 found = tuple(inspect.signature(kind.forward).parameters)[1:]
-            except (TypeError, ValueError):
+            except (AttributeError, TypeError, ValueError):
+                # no Python signature; a scripted class does not even show its forward
                 found = ()
             self._arguments[kind] = found
         return found
@@ -113,7 +118,7 @@ def _follow(module: nn.Module | None, route: tuple[str, ...]) -> nn.Module | Non
     for name in route:
         if module is None:
             return None
-        module = module._modules.get(name)
+        module = vars(module).get("_modules", {}).get(name)
     return module
 
 

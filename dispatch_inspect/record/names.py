@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.overrides
 
-from dispatch_inspect.record import regions
+from dispatch_inspect.record import notes, regions
 from dispatch_inspect.record.restoring import has_autograd_kernel
 from dispatch_inspect.store.records import FunctionName, OperatorName, RegionName
 from dispatch_inspect.store.table_writer import TableWriter
 
 if TYPE_CHECKING:
     from dispatch_inspect.record.thread import ThreadRecorder
+
+_FOLLOWED = {**regions.MARKERS, **notes.NOTES}
 
 
 class NameReader:
@@ -31,8 +33,8 @@ class NameReader:
         self.texts: dict[int, str] = {}
         #: operators whose kernels autograd would look into, see restoring
         self.without_autograd: set[Any] = set()
-        #: operator -> what opens or closes a region after it
-        self.markers: dict[Any, Callable[[ThreadRecorder, Any], None]] = {}
+        #: operator -> what follows a call of it: a region opens or closes, a note is made
+        self.followed: dict[Any, Callable[[ThreadRecorder, int, Any], None]] = {}
         self._parameters = torch.overrides.get_testing_overrides()
 
     def forget_tables(self) -> None:
@@ -50,8 +52,8 @@ class NameReader:
             self.texts[found] = record.name
             if record.kernels and not has_autograd_kernel(record.kernels):
                 self.without_autograd.add(overload)
-            if record.name in regions.MARKERS:
-                self.markers[overload] = regions.MARKERS[record.name]
+            if record.name in _FOLLOWED:
+                self.followed[overload] = _FOLLOWED[record.name]
         return found
 
     def function(self, function: Any) -> int:

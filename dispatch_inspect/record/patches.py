@@ -12,15 +12,17 @@ _originals: list[tuple[Any, str, Any]] = []
 
 def _all() -> tuple[tuple[Any, str, Any], ...]:
     # imported late: these modules are the users of recordings, not their parts
-    from dispatch_inspect.record import modules, regions, threads
+    from dispatch_inspect.record import jitting, modules, regions, threads
 
-    return (*modules.PATCHES, *regions.PATCHES, *threads.PATCHES)
+    return (*modules.PATCHES, *regions.PATCHES, *threads.PATCHES, *jitting.PATCHES)
 
 
 def install() -> None:
     """Puts the replacements in place; counts its users."""
     global _users
     with _lock:
+        from dispatch_inspect.record import compiling
+
         _users += 1
         if _users > 1:
             return
@@ -28,6 +30,7 @@ def install() -> None:
             # through __dict__: a staticmethod must come back as one
             _originals.append((owner, name, vars(owner)[name]))
             setattr(owner, name, replacement)
+        compiling.install()
 
 
 def uninstall() -> None:
@@ -38,6 +41,8 @@ def uninstall() -> None:
     """
     global _users
     with _lock:
+        from dispatch_inspect.record import compiling
+
         _users -= 1
         if _users:
             return
@@ -46,3 +51,4 @@ def uninstall() -> None:
             owner, name, original = _originals.pop()
             if vars(owner).get(name) is replacements[id(owner), name]:
                 setattr(owner, name, original)
+        compiling.uninstall()

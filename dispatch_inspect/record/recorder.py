@@ -71,6 +71,8 @@ class Recorder:
         self.modules = ModuleNames(tables["names"])
         self.below_autograd = excluding_mask(layout)
         self.sources = SourceReader(tables["frames"], tables["stacks"], whole=stacks)
+        #: number -> name of autograd nodes seen
+        self.node_names: dict[int, str] = {}
         self._errors = tables["errors"]
         self._nodes = tables["nodes"]
         self._notes = tables["notes"]
@@ -100,6 +102,7 @@ class Recorder:
         """The numbers of an autograd node: its name's and its sequence number + 1."""
         name = node.name()
         number = self._nodes.intern(name, lambda: Node(name=name))
+        self.node_names[number] = name
         return number, (node._sequence_nr() + 1) & 0xFFFFFFFFFFFFFFFF
 
     def read_note(self, rule: str, text: str) -> int:

@@ -74,14 +74,16 @@ def _category(name: str) -> str:
     return "optimizer" if name.startswith("Optimizer.") else "record_function"
 
 
-def record_function_entered(thread: ThreadRecorder, args: Any) -> None:
+def record_function_entered(thread: ThreadRecorder, row: int, args: Any) -> None:
     """Opens the region of a ``record_function`` block or an optimizer's step."""
+    del row
     name = args[0] if args and isinstance(args[0], str) else "record_function"
     thread.blocks.append(thread.begin_region(name, _category(name)))
 
 
-def record_function_left(thread: ThreadRecorder, args: Any) -> None:
+def record_function_left(thread: ThreadRecorder, row: int, args: Any) -> None:
     """Closes the innermost such region."""
+    del row, args
     if thread.blocks:
         thread.end_region(thread.blocks.pop())
 

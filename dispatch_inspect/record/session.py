@@ -4,18 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any
 
-from torch._C import (
-    _len_torch_dispatch_stack,
-    _len_torch_function_stack,
-    _pop_torch_dispatch_stack,
-    _pop_torch_function_stack,
-    _push_on_torch_dispatch_stack,
-    _push_on_torch_function_stack,
-)
+from torch._C import _push_on_torch_dispatch_stack, _push_on_torch_function_stack
 
-from dispatch_inspect.record import active, forks, patches
+from dispatch_inspect.record import active, forks, modestacks, patches
 from dispatch_inspect.record.calls import FunctionMode, OperatorMode
 from dispatch_inspect.record.recorder import Recorder
 from dispatch_inspect.record.thread import ThreadRecorder
@@ -105,18 +97,8 @@ class Session:
     def leave_modes(self) -> None:
         """Takes the modes off this thread, wherever in the stacks other modes have put them."""
         active.leave(self)
-        _take_out(
-            self._functions,
-            _len_torch_function_stack,
-            _pop_torch_function_stack,
-            _push_on_torch_function_stack,
-        )
-        _take_out(
-            self._operators,
-            _len_torch_dispatch_stack,
-            lambda: _pop_torch_dispatch_stack(None),
-            _push_on_torch_dispatch_stack,
-        )
+        modestacks.functions.take_out(lambda mode: mode is self._functions)
+        modestacks.operators.take_out(lambda mode: mode is self._operators)
 
     def pause(self) -> None:
         """Records nothing until ``resume``."""
@@ -145,17 +127,3 @@ class Session:
             self._update()
             return
         self.recorder = self._make_recorder(parent_pid)
-
-
-def _take_out(
-    mode: Any, length: Callable[[], int], pop: Callable[[], Any], push: Callable[[Any], None]
-) -> None:
-    """Removes ``mode`` from a mode stack, leaving the others in their order."""
-    above = []
-    while length():
-        top = pop()
-        if top is mode:
-            break
-        above.append(top)
-    for other in reversed(above):
-        push(other)

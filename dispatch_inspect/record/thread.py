@@ -113,11 +113,7 @@ class ThreadRecorder:
         """Records that an operator call begins at the Python key; called by the mode's handler."""
         recorder = self.recorder
         try:
-            self._enter_snapshot()
-            try:
-                state, self.included, self.excluded = self._states.read()
-            finally:
-                self._leave_snapshot(None, None, None)
+            state, self.included, self.excluded = self._read_state()
             shared = self._shared
             self._shared = None
             names = self._names
@@ -155,6 +151,18 @@ class ThreadRecorder:
             )
         except Exception as fault:
             return recorder.fault(fault)
+
+    def _read_state(self) -> tuple[int, int, int]:
+        """The state with which the dispatcher was entered."""
+        try:
+            self._enter_snapshot()
+        except RuntimeError:
+            # a higher-order operator: Python called the mode, not the dispatcher
+            return self._states.read()
+        try:
+            return self._states.read()
+        finally:
+            self._leave_snapshot(None, None, None)
 
     def restores(self, func: Any) -> bool:
         """Whether the operator that has just begun must be called as without the mode."""
@@ -256,6 +264,25 @@ class ThreadRecorder:
             )
             self._result_rows = lane.count
         lane.end(row, now, number, operands)
+
+    def note(self, row: int, rule: str, text: str) -> None:
+        """Attaches a note to an event of this thread."""
+        try:
+            self.lane.note(row, self.recorder.read_note(rule, text))
+        except Exception as fault:
+            self.recorder.fault(fault)
+
+    def function_around(self, row: int) -> str | None:
+        """The name of the function that an operator was called from directly, if there was one."""
+        lane = self.lane
+        parent = lane.read("parent", row) - 1
+        if parent < 0 or lane.read("kind", parent) != _FUNCTION:
+            return None
+        return self._names.texts.get(lane.read("name", parent))
+
+    def node_name(self, row: int) -> str | None:
+        """The autograd node in which an event of this thread ran."""
+        return self.recorder.node_names.get(self.lane.read("node", row))
 
     def fail(self, mark: int, error: BaseException) -> None:
         """Records that an exception left everything open above the ``mark`` outermost events."""

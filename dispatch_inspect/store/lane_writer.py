@@ -141,8 +141,19 @@ class LaneWriter:
 
     def note(self, row: int, note: int) -> None:
         """Attaches a note to an event."""
-        if row != NO_ROW and not self._closed:
+        if row == NO_ROW or self._closed:
+            return
+        rows = self._events
+        if row >= rows.begin:
+            rows.note[row - rows.begin] = note
+        else:
             self._event_files.write("note", row, note)
+
+    def read(self, name: str, row: int) -> int:
+        """What was recorded of an event; 0 when it is not at hand any more."""
+        rows = self._events
+        at = row - rows.begin
+        return int(getattr(rows, name)[at]) if 0 <= at < CHUNK and not self._closed else 0
 
     def unwind(self, depth: int, now: int, error: int) -> None:
         """Closes, as left by an exception, what is open above the ``depth`` outermost events."""

@@ -1,0 +1,56 @@
+"""What a mode cannot help changing, said at the event where it happens.
+
+Decided once an operator, so that calls of all others pay nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from dispatch_inspect.record.thread import ThreadRecorder
+
+
+def _view(thread: ThreadRecorder, row: int, args: Any) -> None:
+    """``reshape`` of a view with odd strides asks for an alias, and under a mode for a view."""
+    tensor = args[0]
+    if type(tensor) is not torch.Tensor or thread.function_around(row) == "torch.Tensor.view":
+        return
+    if not tensor.is_contiguous():
+        thread.note(
+            row,
+            "reshape-alias",
+            "without a dispatch mode this is aten::_reshape_alias, and its gradient "
+            "ReshapeAliasBackward0",
+        )
+
+
+def _add(thread: ThreadRecorder, row: int, args: Any) -> None:
+    """Gradients that are added to an existing one replace it under a mode."""
+    del args
+    if thread.node_name(row) == "torch::autograd::AccumulateGrad":
+        thread.note(
+            row,
+            "accumulate-grad",
+            "without a dispatch mode the gradient is added in place (aten::add_.Tensor): "
+            "here .grad becomes a new tensor",
+        )
+
+
+def _detach(thread: ThreadRecorder, row: int, args: Any) -> None:
+    """Autograd detaches what it saves and accumulates, through the dispatcher only under a mode."""
+    del args
+    around = thread.function_around(row)
+    if around is None or not around.startswith("torch.Tensor.detach"):
+        thread.note(row, "extra-detach", "this call is there only because a dispatch mode is on")
+
+
+#: operator -> what looks at a call of it that has ended
+NOTES: dict[str, Callable[[ThreadRecorder, int, Any], None]] = {
+    "aten::view": _view,
+    "aten::add.Tensor": _add,
+    "aten::detach": _detach,
+}
