@@ -48,9 +48,35 @@ def _detach(thread: ThreadRecorder, row: int, args: Any) -> None:
         thread.note(row, "extra-detach", "this call is there only because a dispatch mode is on")
 
 
+def _compliant(thread: ThreadRecorder, row: int, args: Any) -> None:
+    """Composite operators that avoid in-place writes when a subclass or a mode is there."""
+    del args
+    thread.note(row, *OTHER_PATH)
+
+
+#: said where PyTorch asks ``areAnyTensorSubclassLike`` and the answer changes more than operators
+OTHER_PATH = (
+    "subclass-like",
+    "under any dispatch mode PyTorch takes the path for tensor subclasses here: rounding, strides "
+    "or the name of the gradient may differ, and a check of the input may be left out",
+)
+
+#: autograd nodes that take such a path
+NOTED_NODES = frozenset(
+    {
+        "LinalgEigBackward0",
+        "LinalgEighBackward0",
+        "LinalgSvdBackward0",
+        "OrmqrBackward0",
+        "ProdBackward0",
+        "ProdBackward1",
+    }
+)
+
 #: operator -> what looks at a call of it that has ended
 NOTES: dict[str, Callable[[ThreadRecorder, int, Any], None]] = {
     "aten::view": _view,
     "aten::add.Tensor": _add,
     "aten::detach": _detach,
+    "aten::_ctc_loss.Tensor": _compliant,
 }

@@ -17,6 +17,7 @@ import torch
 from dispatch_inspect._version import __version__
 from dispatch_inspect.record.modules import ModuleNames
 from dispatch_inspect.record.names import NameReader
+from dispatch_inspect.record.notes import NOTED_NODES, OTHER_PATH
 from dispatch_inspect.record.restoring import excluding_mask
 from dispatch_inspect.record.sources import SourceReader
 from dispatch_inspect.record.states import StateReader, key_layout
@@ -73,6 +74,8 @@ class Recorder:
         self.sources = SourceReader(tables["frames"], tables["stacks"], whole=stacks)
         #: number -> name of autograd nodes seen
         self.node_names: dict[int, str] = {}
+        #: number of such a node -> number of the note at its events
+        self.node_notes: dict[int, int] = {}
         self._errors = tables["errors"]
         self._nodes = tables["nodes"]
         self._notes = tables["notes"]
@@ -103,6 +106,8 @@ class Recorder:
         name = node.name()
         number = self._nodes.intern(name, lambda: Node(name=name))
         self.node_names[number] = name
+        if name in NOTED_NODES:
+            self.node_notes[number] = self.read_note(*OTHER_PATH)
         return number, (node._sequence_nr() + 1) & 0xFFFFFFFFFFFFFFFF
 
     def read_note(self, rule: str, text: str) -> int:

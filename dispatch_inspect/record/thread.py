@@ -136,7 +136,7 @@ class ThreadRecorder:
             if autograd_node is not None:
                 node, node_sequence = recorder.read_node(autograd_node)
             now = perf_counter_ns()
-            return lane.begin(
+            row = lane.begin(
                 _OP,
                 now,
                 name,
@@ -149,6 +149,9 @@ class ThreadRecorder:
                 node,
                 node_sequence,
             )
+            if node in recorder.node_notes:
+                lane.note(row, recorder.node_notes[node])
+            return row
         except Exception as fault:
             return recorder.fault(fault)
 
