@@ -35,12 +35,12 @@ class FunctionMode(TorchFunctionMode):
         try:
             row = thread.begin_function(func, args, kwargs)
             result = func(*args, **kwargs)
+            thread.end(row, result)
         except BaseException as error:
             # the traceback must not keep the arguments alive
             args = kwargs = None
             thread.fail(mark, error)
             raise
-        thread.end(row, result)
         return result
 
 
@@ -82,11 +82,11 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 result = thread.call_restored(func, args, kwargs)
             else:
                 result = func(*args, **kwargs)
+            thread.end(row, result)
         except BaseException as error:
             args = kwargs = None
             thread.fail(mark, error)
             raise
-        thread.end(row, result)
         follow = thread.recorder.names.followed.get(func)
         if follow is not None:
             follow(thread, row, args)

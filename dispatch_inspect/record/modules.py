@@ -147,13 +147,13 @@ def _recorded(sessions: Sequence[Session], module: nn.Module, args: Any, kwargs:
     try:
         row = thread.begin_module(module, args, kwargs, "modules" in session.layers)
         result = _recorded(others, module, args, kwargs)
+        thread.end(row, result)
     except BaseException as error:
         args = kwargs = None
         thread.fail(mark, error)
         raise
     finally:
         del thread.modules[running:]
-    thread.end(row, result)
     return result
 
 

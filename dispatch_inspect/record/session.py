@@ -54,6 +54,8 @@ class Session:
             missed["threads that were running before the recording: their calls are not seen"] = (
                 others
             )
+        # makes this thread's files now: not in the middle of a call that may be interrupted
+        self.thread()
         self.enter_modes()
 
     def stop(self, reason: str = "closed", message: str = "") -> None:

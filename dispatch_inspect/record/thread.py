@@ -295,6 +295,9 @@ class ThreadRecorder:
             self.lane.unwind(mark, now, self.recorder.read_error(error))
         except Exception as fault:
             self.recorder.fault(fault)
+        finally:
+            # an interrupt may come even here, and what is open decides what is inside what
+            del self.lane.open[mark:]
 
 
 def _same(these: Any, those: Any) -> bool:

@@ -31,8 +31,8 @@ _libc.mmap.argtypes = (
     ctypes.c_int,
     ctypes.c_ssize_t,
 )
-_libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
-_MAP_FAILED = ctypes.c_void_p(-1).value
+#: the same on Linux and macOS
+_MAP_FIXED = 0x10
 
 
 def _allocate(descriptor: int, offset: int, length: int) -> None:
@@ -50,16 +50,26 @@ def _allocate(descriptor: int, offset: int, length: int) -> None:
         written += os.pwrite(descriptor, zeros[: length - written], offset + written)
 
 
-def _mapping_type(length: int) -> type[ctypes.Array[ctypes.c_char]]:
-    """A buffer type of ``length`` bytes that unmaps itself when its last view is gone."""
+def _map_file(descriptor: int, offset: int, length: int, path: str) -> mmap.mmap:
+    """Maps a part of a file without keeping a descriptor of it, as ``mmap.mmap`` would.
 
-    def unmap(self: ctypes.Array[ctypes.c_char]) -> None:
-        _libc.munmap(ctypes.addressof(self), length)
-
-    return type("Mapping", (ctypes.c_char * length,), {"__del__": unmap})
-
-
-_MAPPING_TYPES = {size: _mapping_type(CHUNK * size) for size in (1, 2, 4, 8)}
+    The file is laid over an anonymous mapping, which unmaps it when it is freed: in C, so that
+    no interrupt of the program is ever raised, and lost, in a finalizer.
+    """
+    mapped = mmap.mmap(-1, length)
+    address = ctypes.addressof(ctypes.c_char.from_buffer(mapped))
+    found = _libc.mmap(
+        address,
+        length,
+        mmap.PROT_READ | mmap.PROT_WRITE,
+        mmap.MAP_SHARED | _MAP_FIXED,
+        descriptor,
+        offset,
+    )
+    if found != address:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code), path)
+    return mapped
 
 
 class Chunk:
@@ -90,20 +100,10 @@ class ColumnFiles:
         descriptor = os.open(self._paths[name], os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
             _allocate(descriptor, offset, length)
-            address = _libc.mmap(
-                None,
-                length,
-                mmap.PROT_READ | mmap.PROT_WRITE,
-                mmap.MAP_SHARED,
-                descriptor,
-                offset,
-            )
-            if address in (None, _MAP_FAILED):
-                code_ = ctypes.get_errno()
-                raise OSError(code_, os.strerror(code_), self._paths[name])
+            mapped = _map_file(descriptor, offset, length, self._paths[name])
         finally:
             os.close(descriptor)
-        view: Any = memoryview(_MAPPING_TYPES[size].from_address(address)).cast("B")
+        view: Any = memoryview(mapped)
         return cast("memoryview[int]", view.cast(code))
 
     def write(self, name: str, row: int, value: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import json
 import os
 import shutil
@@ -36,6 +37,7 @@ class TraceWriter:
         self.directory = path / layout.process_directory(process.rank, child_pid)
         self._lock = threading.Lock()
         self._free = max_events if max_events is not None else 1 << 62
+        self._numbers = itertools.count()
         self._lanes: list[tuple[threading.Thread | None, LaneWriter]] = []
         #: why recording ended, once it has
         self.ended: End | None = None
@@ -43,7 +45,7 @@ class TraceWriter:
         self.directory.mkdir()
         (self.directory / layout.PROCESS_FILE).write_text(process.model_dump_json() + "\n")
         self.tables = {
-            name: TableWriter(self.directory / f"{name}.jsonl", self._stop_for) for name in TABLES
+            name: TableWriter(self.directory / f"{name}.jsonl", self._stop) for name in TABLES
         }
 
     @property
@@ -56,18 +58,17 @@ class TraceWriter:
         with self._lock:
             if self.ended is not None:
                 return None
-            number = len(self._lanes)
+            directory = self.directory / layout.lane_directory(next(self._numbers))
+            writer = None
             try:
-                writer = LaneWriter(
-                    self.directory / layout.lane_directory(number),
-                    lane,
-                    self._reserve,
-                    self._stop_for,
-                )
+                writer = LaneWriter(directory, lane, self._reserve, self._stop)
+                self._lanes.append((thread, writer))
             except OSError as error:
                 self._stop(error)
-                return None
-            self._lanes.append((thread, writer))
+            finally:
+                if writer is None:
+                    # half made: the disk is full, or an interrupt came
+                    shutil.rmtree(directory, ignore_errors=True)
             return writer
 
     def close(self, reason: str = "closed", message: str = "") -> None:
@@ -109,9 +110,6 @@ class TraceWriter:
             if not granted and rows:
                 self.ended = _end("limit", "max_events was reached")
             return granted
-
-    def _stop_for(self, error: OSError) -> None:
-        self._stop(error)
 
     def _stop(self, error: OSError) -> None:
         if self.ended is None:

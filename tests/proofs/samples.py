@@ -24,9 +24,7 @@ OPERATORS = {
 def dtypes(op: Any) -> Iterator[torch.dtype]:
     """float32, or the first dtype an operator takes, and one more."""
     supported = op.supported_dtypes("cpu")
-    first = (
-        torch.float32 if torch.float32 in supported else sorted(supported, key=str)[:1]
-    )
+    first = torch.float32 if torch.float32 in supported else sorted(supported, key=str)[:1]
     if isinstance(first, list):
         yield from first
     else:

@@ -66,7 +66,9 @@ def differences(name: str) -> tuple[list[str], set[str], int]:
 
 
 def _summary(before: dict[str, Any], after: dict[str, Any]) -> str:
-    raised = [(key, value) for one in (before, after) for key, value in one.items() if "rais" in key]
+    raised = [
+        (key, value) for one in (before, after) for key, value in one.items() if "rais" in key
+    ]
     return f"{sorted(before)} became {sorted(after)} {raised}"
 
 
