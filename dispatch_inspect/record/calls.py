@@ -39,7 +39,11 @@ class FunctionMode(TorchFunctionMode):
         except BaseException as error:
             # the traceback must not keep the arguments alive
             args = kwargs = None
-            thread.fail(mark, error)
+            try:
+                thread.fail(mark, error)
+            finally:
+                # an interrupt may come even here, and what is open decides what is inside what
+                del thread.lane.open[mark:]
             raise
         return result
 
@@ -85,7 +89,11 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
             thread.end(row, result)
         except BaseException as error:
             args = kwargs = None
-            thread.fail(mark, error)
+            try:
+                thread.fail(mark, error)
+            finally:
+                # an interrupt may come even here, and what is open decides what is inside what
+                del thread.lane.open[mark:]
             raise
         follow = thread.recorder.names.followed.get(func)
         if follow is not None:

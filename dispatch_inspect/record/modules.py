@@ -150,7 +150,11 @@ def _recorded(sessions: Sequence[Session], module: nn.Module, args: Any, kwargs:
         thread.end(row, result)
     except BaseException as error:
         args = kwargs = None
-        thread.fail(mark, error)
+        try:
+            thread.fail(mark, error)
+        finally:
+            # an interrupt may come even here, and what is open decides what is inside what
+            del thread.lane.open[mark:]
         raise
     finally:
         del thread.modules[running:]

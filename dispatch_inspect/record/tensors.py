@@ -158,9 +158,9 @@ class TensorReader:
         """Likewise for any tensor; what cannot be read without running user code is left out."""
         overrides = type(tensor).__torch_dispatch__ is not _NO_OVERRIDE
         with DisableTorchFunction():
-            if overrides:
-                _push_on_torch_dispatch_stack(self._refuse)
             try:
+                if overrides:
+                    _push_on_torch_dispatch_stack(self._refuse)
                 record = _describe(tensor, vars(tensor) if overrides else {})
                 storage = _attempt(lambda: self._meet_storage(tensor.untyped_storage())[1])
                 version = _attempt(lambda: tensor._version + 1)

@@ -38,12 +38,11 @@ class ThreadRecorder:
     """Records the calls of one thread. Nothing here raises into the traced program."""
 
     __slots__ = (
-        "_enter_snapshot",
-        "_leave_snapshot",
         "_names",
         "_result",
         "_result_rows",
         "_shared",
+        "_snapshot",
         "_sources",
         "_states",
         "_tensors",
@@ -65,9 +64,7 @@ class ThreadRecorder:
         self._tensors = recorder.tensors
         self._sources = recorder.sources
         self._states = recorder.states
-        snapshot = _RestorePythonTLSSnapshot()
-        self._enter_snapshot = snapshot.__enter__
-        self._leave_snapshot = snapshot.__exit__
+        self._snapshot = _RestorePythonTLSSnapshot()
         #: the function call that has just begun: (args, kwargs, number, operands, stack)
         self._shared: Any = None
         #: what the last call returned: (weak reference, number, operands, requires_grad, is_view)
@@ -158,14 +155,12 @@ class ThreadRecorder:
     def _read_state(self) -> tuple[int, int, int]:
         """The state with which the dispatcher was entered."""
         try:
-            self._enter_snapshot()
+            # a with statement: no interrupt comes between entering and being sure to leave
+            with self._snapshot:
+                return self._states.read()
         except RuntimeError:
             # a higher-order operator: Python called the mode, not the dispatcher
             return self._states.read()
-        try:
-            return self._states.read()
-        finally:
-            self._leave_snapshot(None, None, None)
 
     def restores(self, func: Any) -> bool:
         """Whether the operator that has just begun must be called as without the mode."""
@@ -295,9 +290,6 @@ class ThreadRecorder:
             self.lane.unwind(mark, now, self.recorder.read_error(error))
         except Exception as fault:
             self.recorder.fault(fault)
-        finally:
-            # an interrupt may come even here, and what is open decides what is inside what
-            del self.lane.open[mark:]
 
 
 def _same(these: Any, those: Any) -> bool:
