@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch._C import (
     _len_torch_dispatch_stack,
+    _len_torch_function_stack,
     _pop_torch_dispatch_stack,
     _push_on_torch_dispatch_stack,
 )
@@ -27,15 +28,19 @@ class FunctionMode(TorchFunctionMode):
         self.session = session
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        thread = self.session.thread()
+        session = self.session
+        # what session.thread() does, without the call
+        thread = None if session.paused else getattr(session.local, "thread", None)
         if thread is None:
-            return func(*args, **kwargs)
-        mark = len(thread.lane.open)
+            thread = session.thread()
+        if thread is None:
+            return func(*args, **kwargs) if kwargs else func(*args)
+        mark = len(thread.open)
         try:
-            row = thread.begin_function(func, args, kwargs)
-            result = func(*args, **kwargs)
-            thread.end(row, result)
+            quiet = not _len_torch_function_stack()
+            row = thread.begin_function(func, args, kwargs, quiet)
+            result = func(*args, **kwargs) if kwargs else func(*args)
+            thread.end(row, result, quiet)
         except BaseException as error:
             # the traceback must not keep the arguments alive
             args = kwargs = None
@@ -43,7 +48,7 @@ class FunctionMode(TorchFunctionMode):
                 thread.fail(mark, error)
             finally:
                 # an interrupt may come even here, and what is open decides what is inside what
-                del thread.lane.open[mark:]
+                del thread.open[mark:]
             raise
         return result
 
@@ -69,35 +74,42 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.session = session
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        thread = self.session.thread()
+        session = self.session
+        # what session.thread() does, without the call
+        thread = None if session.paused else getattr(session.local, "thread", None)
         if thread is None:
-            return func(*args, **kwargs)
+            thread = session.thread()
+        if thread is None:
+            return func(*args, **kwargs) if kwargs else func(*args)
         if types and thread.aside is func:
             thread.aside = None
             return NotImplemented
-        mark = len(thread.lane.open)
+        mark = len(thread.open)
         try:
-            row = thread.begin_operator(func, args, kwargs)
-            others = _len_torch_dispatch_stack()
-            if types and not others and not PLAIN_TYPES.issuperset(types):
-                result = self._call_subclass(thread, func, args, kwargs)
-            elif thread.restores(func) and not others:
-                result = thread.call_restored(func, args, kwargs)
+            known = thread.operators.get(id(func)) or thread.learn_operator(func)
+            quiet = not _len_torch_function_stack()
+            row = thread.begin_operator(known.number, args, kwargs, quiet)
+            if types and not PLAIN_TYPES.issuperset(types) and not _len_torch_dispatch_stack():
+                result = self._call_subclass(thread, func, args, kwargs or {})
+            elif (
+                known.without_autograd or thread.state[3] or thread.tensors.saw_complex
+            ) and not _len_torch_dispatch_stack():
+                result = thread.call_restored(known, args, kwargs or {})
+            elif kwargs:
+                result = known.call(*args, **kwargs)
             else:
-                result = func(*args, **kwargs)
-            thread.end(row, result)
+                result = known.call(*args)
+            thread.end(row, result, quiet)
         except BaseException as error:
             args = kwargs = None
             try:
                 thread.fail(mark, error)
             finally:
                 # an interrupt may come even here, and what is open decides what is inside what
-                del thread.lane.open[mark:]
+                del thread.open[mark:]
             raise
-        follow = thread.recorder.names.followed.get(func)
-        if follow is not None:
-            follow(thread, row, args)
+        if known.follow is not None:
+            known.follow(thread, row, args)
         return result
 
     def _call_subclass(self, thread: ThreadRecorder, func: Any, args: Any, kwargs: Any) -> Any:

@@ -143,18 +143,18 @@ def _recorded(sessions: Sequence[Session], module: nn.Module, args: Any, kwargs:
     thread = session.thread()
     if thread is None:
         return _recorded(others, module, args, kwargs)
-    mark, running = len(thread.lane.open), len(thread.modules)
+    mark, running = len(thread.open), len(thread.modules)
     try:
         row = thread.begin_module(module, args, kwargs, "modules" in session.layers)
         result = _recorded(others, module, args, kwargs)
-        thread.end(row, result)
+        thread.end(row, result, False)
     except BaseException as error:
         args = kwargs = None
         try:
             thread.fail(mark, error)
         finally:
             # an interrupt may come even here, and what is open decides what is inside what
-            del thread.lane.open[mark:]
+            del thread.open[mark:]
         raise
     finally:
         del thread.modules[running:]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections import defaultdict
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 import torch.overrides
@@ -21,39 +21,54 @@ if TYPE_CHECKING:
 _FOLLOWED = {**regions.MARKERS, **notes.NOTES}
 
 
+class KnownOperator(NamedTuple):
+    """What a call of an operator needs at once."""
+
+    #: its number in the table of names
+    number: int
+    #: what calls it
+    call: Callable[..., Any]
+    #: whether autograd looks into its kernel, see restoring
+    without_autograd: bool
+    #: what follows a call: a region opens or closes, a note is made
+    follow: Callable[[ThreadRecorder, int, Any], None] | None
+    #: the operator, so that its address stays its own
+    overload: Any
+
+
 class NameReader:
     """Turns operators and functions into numbers of the ``names`` table."""
 
     def __init__(self, table: TableWriter) -> None:
         self._table = table
-        #: read directly by the hot path; operators and functions live as long as the process
-        self.operators: dict[Any, int] = {}
+        #: read directly by the hot path. Operators by address: hashing one runs Python
+        self.operators: dict[int, KnownOperator] = {}
         self.functions: dict[Any, int] = {}
         #: number -> name, for filters
         self.texts: dict[int, str] = {}
-        #: operators whose kernels autograd would look into, see restoring
-        self.without_autograd: set[Any] = set()
-        #: operator -> what follows a call of it: a region opens or closes, a note is made
-        self.followed: dict[Any, Callable[[ThreadRecorder, int, Any], None]] = {}
         self._parameters = torch.overrides.get_testing_overrides()
 
     def forget_tables(self) -> None:
         """Asks for every dispatch table again: registrations have changed."""
         self.operators = {}
-        self.without_autograd = set()
 
-    def operator(self, overload: Any) -> int:
-        """The number of an operator overload (or higher-order operator)."""
-        found = self.operators.get(overload)
+    def operator(self, overload: Any) -> KnownOperator:
+        """What there is to know of an operator overload (or higher-order operator)."""
+        found = self.operators.get(id(overload))
         if found is None:
             record = _operator(overload)
-            found = self._table.intern(record.model_dump_json(), lambda: record)
-            self.operators[overload] = found
-            self.texts[found] = record.name
-            if record.kernels and not has_autograd_kernel(record.kernels):
-                self.without_autograd.add(overload)
-            if record.name in _FOLLOWED:
-                self.followed[overload] = _FOLLOWED[record.name]
+            number = self._table.intern(record.model_dump_json(), lambda: record)
+            # calling the overload itself costs a Python frame more
+            exact = type(overload) is torch._ops.OpOverload
+            found = KnownOperator(
+                number,
+                overload._op if exact else overload,
+                bool(record.kernels) and not has_autograd_kernel(record.kernels),
+                _FOLLOWED.get(record.name),
+                overload,
+            )
+            self.operators[id(overload)] = found
+            self.texts[number] = record.name
         return found
 
     def function(self, function: Any) -> int:

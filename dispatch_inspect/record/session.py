@@ -40,7 +40,8 @@ class Session:
         self._over = False
         #: read at every call
         self.paused = False
-        self._local = threading.local()
+        #: ``thread`` is what records on the calling thread; read at every call
+        self.local = threading.local()
         self._functions = FunctionMode(self)
         self._operators = OperatorMode(self)
 
@@ -79,9 +80,9 @@ class Session:
         if self.paused:
             return None
         try:
-            return self._local.thread  # type: ignore[no-any-return]
+            return self.local.thread  # type: ignore[no-any-return]
         except AttributeError:
-            thread = self._local.thread = self.recorder.open_thread()
+            thread = self.local.thread = self.recorder.open_thread()
             return thread
 
     def enter_modes(self) -> bool:
@@ -123,7 +124,7 @@ class Session:
     def after_fork(self, parent_pid: int) -> None:
         """In a forked child, lets go of the parent's trace and goes on in a part of its own."""
         self.recorder.writer.disown()
-        self._local = threading.local()
+        self.local = threading.local()
         if not self.follows_forks or self._over:
             self._over = True
             self._update()

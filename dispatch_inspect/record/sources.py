@@ -24,9 +24,10 @@ class SourceReader:
     def __init__(self, frames: TableWriter, stacks: TableWriter, whole: bool) -> None:
         self._frames = frames
         self._stacks = stacks
-        self._sites: dict[tuple[CodeType, int, int], int] = {}
-        #: code -> whether it is torch's or ours, or only ours
-        self._foreign: dict[CodeType, bool] = {}
+        self._sites: dict[tuple[int, int, int], int] = {}
+        #: address of a code object -> whether it is torch's or ours (or only ours), and the
+        #: code itself, so that the address stays its own; hashing code objects is slow
+        self._foreign: dict[int, tuple[bool, CodeType]] = {}
         self.read = self._read_whole if whole else self._read_user_line
 
     def _read_user_line(self, frame: FrameType | None) -> int:
@@ -34,11 +35,9 @@ class SourceReader:
         foreign = self._foreign
         while frame is not None:
             code = frame.f_code
-            known = foreign.get(code)
-            if known is None:
-                known = self._learn(code, (_TORCH, _OURS))
-            if not known:
-                found = self._sites.get((code, frame.f_lasti, 0))
+            known = foreign.get(id(code)) or self._learn(code, (_TORCH, _OURS))
+            if not known[0]:
+                found = self._sites.get((id(code), frame.f_lasti, 0))
                 return found if found is not None else self._learn_site(code, frame, 0)
             frame = frame.f_back
         return 0
@@ -48,24 +47,24 @@ class SourceReader:
         frames = []
         while frame is not None:
             code = frame.f_code
-            known = self._foreign.get(code)
-            if known is None:
-                known = self._learn(code, (_OURS,))
-            if not known:
+            known = self._foreign.get(id(code)) or self._learn(code, (_OURS,))
+            if not known[0]:
                 frames.append(frame)
             frame = frame.f_back
         caller = 0
         for one in reversed(frames):
-            found = self._sites.get((one.f_code, one.f_lasti, caller))
+            found = self._sites.get((id(one.f_code), one.f_lasti, caller))
             caller = found if found is not None else self._learn_site(one.f_code, one, caller)
         return caller
 
-    def _learn(self, code: CodeType, places: tuple[str, ...]) -> bool:
+    def _learn(self, code: CodeType, places: tuple[str, ...]) -> tuple[bool, CodeType]:
         if len(self._foreign) >= MEMORY:
+            # both at once: sites are known by the addresses of these
             self._foreign.clear()
-        foreign = os.path.abspath(code.co_filename).startswith(places)
-        self._foreign[code] = foreign
-        return foreign
+            self._sites.clear()
+        known = (os.path.abspath(code.co_filename).startswith(places), code)
+        self._foreign[id(code)] = known
+        return known
 
     def _learn_site(self, code: CodeType, frame: FrameType, caller: int) -> int:
         line = frame.f_lineno or 0
@@ -78,7 +77,7 @@ class SourceReader:
         )
         if len(self._sites) >= MEMORY:
             self._sites.clear()
-        self._sites[(code, frame.f_lasti, caller)] = site
+        self._sites[(id(code), frame.f_lasti, caller)] = site
         return site
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch import is_grad_enabled, is_inference_mode_enabled
 from torch._C import (
     DispatchKeySet,
     _dispatch_tls_local_exclude_set,
     _dispatch_tls_local_include_set,
+    _is_any_autocast_enabled,
     _len_torch_dispatch_stack,
 )
 
@@ -56,6 +58,10 @@ class StateReader:
     def __init__(self, table: TableWriter, layout: KeyLayout) -> None:
         self._table = table
         self._ids = table.ids
+        #: numbers of the states without autocast, by grad mode and inference mode
+        self._plain = [0, 0, 0, 0]
+        #: what ``read`` found last, and the two modes then
+        self._last = (0, -1, -1, False, False, False)
         first = len(layout.backends)
         self._autocast = {
             1 << (first + place): names[0].removeprefix("Autocast").lower()
@@ -67,15 +73,20 @@ class StateReader:
 
     def read_python(self) -> int:
         """The state of Python code, where the thread's key sets say nothing more than the modes."""
-        if torch._C._is_any_autocast_enabled():
+        if _is_any_autocast_enabled():
             return self.read()[0]
-        key = (torch.is_grad_enabled(), torch.is_inference_mode_enabled())
-        return self._ids.get(key) or self._table.intern(
-            key, lambda: State(grad=key[0], inference=key[1])
-        )
+        place = is_grad_enabled() + 2 * is_inference_mode_enabled()
+        return self._plain[place] or self._learn_plain(place)
 
-    def read(self) -> tuple[int, int, int]:
-        """The number of the state now, and its raw included and excluded key sets.
+    def _learn_plain(self, place: int) -> int:
+        number = self._table.intern(
+            place, lambda: State(grad=bool(place & 1), inference=bool(place & 2))
+        )
+        self._plain[place] = number
+        return number
+
+    def read(self) -> tuple[int, int, int, bool]:
+        """The number of the state now, its raw included and excluded key sets, and if it autocasts.
 
         Inside a dispatch mode's handler, restore the snapshot first: it holds the key sets that the
         dispatcher was entered with.
@@ -85,13 +96,19 @@ class StateReader:
         if not _len_torch_dispatch_stack():
             # with no other mode below, these keys are the tracer's own doing
             included &= self._not_python
-        key: tuple[Any, ...] = (
-            torch.is_grad_enabled(),
-            torch.is_inference_mode_enabled(),
-            included,
-            excluded,
-        )
-        if self.autocasts(excluded):
+        grad, inference = is_grad_enabled(), is_inference_mode_enabled()
+        last = self._last
+        if (
+            excluded == last[2]
+            and included == last[1]
+            and grad is last[4]
+            and inference is last[5]
+            and not last[3]
+        ):
+            return last[:4]
+        key: tuple[Any, ...] = (grad, inference, included, excluded)
+        autocasts = excluded & self._autocast_mask != self._autocast_mask
+        if autocasts:
             key += tuple(self._dtypes(excluded).items())
         found = self._ids.get(key)
         if found is None:
@@ -100,16 +117,13 @@ class StateReader:
                 lambda: State(
                     grad=key[0],
                     inference=key[1],
-                    autocast=self._dtypes(excluded) if self.autocasts(excluded) else {},
+                    autocast=self._dtypes(excluded) if autocasts else {},
                     included=included,
                     excluded=excluded,
                 ),
             )
-        return found, included, excluded
-
-    def autocasts(self, excluded: int) -> bool:
-        """Whether autocast is on for any device, by the excluded key set."""
-        return excluded & self._autocast_mask != self._autocast_mask
+        self._last = (found, included, excluded, autocasts, grad, inference)
+        return found, included, excluded, autocasts
 
     def _dtypes(self, off: int) -> dict[str, str]:
         dtypes = {}

@@ -9,9 +9,9 @@ getter at a time, with function modes off and dispatch into user code refused.
 from __future__ import annotations
 
 import itertools
-import weakref
 from collections.abc import Callable
 from typing import Any
+from weakref import ref
 
 import torch
 from torch._C import (
@@ -22,13 +22,12 @@ from torch._C import (
 )
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from dispatch_inspect.store.lane_writer import Operand
 from dispatch_inspect.store.records import Descriptor
 from dispatch_inspect.store.table_writer import TableWriter
 
 #: types whose metadata is read without running anybody's Python
 PLAIN_TYPES = frozenset({torch.Tensor, torch.nn.Parameter})
-
-_COMPLEX = frozenset({torch.complex32, torch.complex64, torch.complex128})
 
 _NO_OVERRIDE = torch._C._disabled_torch_dispatch_impl
 
@@ -68,7 +67,7 @@ class TensorReader:
         #: (tensor, its number, storage, its number, dtype, kind); a dead reference tells an
         #: address that was reused. ``kind`` numbers (type, dtype, device, key set).
         self.known: dict[int, _Known] = {}
-        self._storages: dict[int, tuple[weakref.ref[Any], int]] = {}
+        self._storages: dict[int, tuple[ref[Any], int]] = {}
         self._tensor_numbers = itertools.count(1)
         self._storage_numbers = itertools.count(1)
         self._kinds: dict[Any, int] = {}
@@ -77,8 +76,11 @@ class TensorReader:
         #: whether any tensor read so far was complex: from then on views may have conjugate bits
         self.saw_complex = False
 
-    def read(self, tensor: torch.Tensor, operands: list[int]) -> None:
-        """Appends descriptor, tensor, storage and version numbers of a plain tensor."""
+    def read(self, tensor: torch.Tensor, operands: list[Operand]) -> _Known | None:
+        """Appends descriptor, tensor, storage and version numbers of a plain tensor.
+
+        Returns what is remembered of it, or None when it could not be read in one burst.
+        """
         try:
             known = self.known.get(id(tensor))
             storage = tensor.untyped_storage()
@@ -105,56 +107,50 @@ class TensorReader:
             descriptor = self._ids.get(key)
             if descriptor is None:
                 descriptor = self._table.intern(key, lambda: _describe(tensor, {}))
-            operands += (descriptor, known[1], known[3], tensor._version + 1)
+            operands.append((descriptor, known[1], known[3], tensor._version + 1))
+            return known
         except (RuntimeError, TypeError, ValueError):
             # sparse, nested, functorch, inference or symbolic: one getter at a time
             self.read_guarded(tensor, operands)
+            return None
 
     def _meet(
-        self, tensor: torch.Tensor, known: _Known | None, storage: Any, dtype: torch.dtype
+        self, tensor: torch.Tensor, known: _Known | None, storage: Any, dtype: Any | None
     ) -> _Known:
         """Remembers a tensor, or what has changed about it."""
         kind = (type(tensor), dtype, tensor.device, _dispatch_keys(tensor).raw_repr())
-        number = self._kinds.get(kind)
-        if number is None:
-            number = self._kinds.setdefault(kind, len(self._kinds))
-        reference, storage_number = self._meet_storage(storage)
-        known = (
-            *self._identity(tensor, known),
-            reference,
-            storage_number,
-            self._memorable(dtype),
-            number,
-        )
-        self.known[id(tensor)] = known
+        kind_number = self._kinds.get(kind)
+        if kind_number is None:
+            kind_number = self._kinds.setdefault(kind, len(self._kinds))
+        met = self._storages.get(id(storage))
+        if met is None or met[0]() is not storage:
+            met = self._storages[id(storage)] = (ref(storage), next(self._storage_numbers))
+        if known is not None and known[0]() is tensor:
+            reference, number = known[:2]
+        elif len(self.known) < self._sweep_at:
+            reference, number = ref(tensor), next(self._tensor_numbers)
+        else:
+            reference, number = self._identity(tensor)
+        if dtype is not None and dtype.is_complex:
+            self.saw_complex = True
+            dtype = None
+        known = self.known[id(tensor)] = (reference, number, met[0], met[1], dtype, kind_number)
         return known
 
-    def _memorable(self, dtype: torch.dtype) -> torch.dtype | None:
-        if dtype in _COMPLEX:
-            self.saw_complex = True
-            return None
-        return dtype
-
-    def _identity(
-        self, tensor: torch.Tensor, known: _Known | None
-    ) -> tuple[weakref.ref[torch.Tensor], int]:
-        if known is not None and known[0]() is tensor:
-            return known[:2]
+    def _identity(self, tensor: torch.Tensor) -> tuple[ref[torch.Tensor], int]:
         if len(self.known) >= self._sweep_at:
             _sweep(self.known)
             _sweep(self._storages)
             self._sweep_at = max(4096, 2 * len(self.known))
-        return weakref.ref(tensor), next(self._tensor_numbers)
+        return ref(tensor), next(self._tensor_numbers)
 
-    def _meet_storage(self, storage: Any) -> tuple[weakref.ref[Any], int]:
-        known = self._storages.get(id(storage))
-        if known is not None and known[0]() is storage:
-            return known
-        known = (weakref.ref(storage), next(self._storage_numbers))
-        self._storages[id(storage)] = known
-        return known
+    def _meet_storage(self, storage: Any) -> int:
+        met = self._storages.get(id(storage))
+        if met is None or met[0]() is not storage:
+            met = self._storages[id(storage)] = (ref(storage), next(self._storage_numbers))
+        return met[1]
 
-    def read_guarded(self, tensor: torch.Tensor, operands: list[int]) -> None:
+    def read_guarded(self, tensor: torch.Tensor, operands: list[Operand]) -> None:
         """Likewise for any tensor; what cannot be read without running user code is left out."""
         overrides = type(tensor).__torch_dispatch__ is not _NO_OVERRIDE
         with DisableTorchFunction():
@@ -162,17 +158,17 @@ class TensorReader:
                 if overrides:
                     _push_on_torch_dispatch_stack(self._refuse)
                 record = _describe(tensor, vars(tensor) if overrides else {})
-                storage = _attempt(lambda: self._meet_storage(tensor.untyped_storage())[1])
+                storage = _attempt(lambda: self._meet_storage(tensor.untyped_storage()))
                 version = _attempt(lambda: tensor._version + 1)
             finally:
                 if overrides:
                     _pop_torch_dispatch_stack(None)
         known = self.known.get(id(tensor))
         if known is None or known[0]() is not tensor:
-            known = (*self._identity(tensor, None), _gone, 0, None, 0)
+            known = (*self._identity(tensor), _gone, 0, None, 0)
             self.known[id(tensor)] = known
         descriptor = self._table.intern(record.model_dump_json(), lambda: record)
-        operands += (descriptor, known[1], storage or 0, version or 0)
+        operands.append((descriptor, known[1], storage or 0, version or 0))
 
 
 def _attempt(getter: Callable[[], Any]) -> Any:

@@ -6,26 +6,28 @@ Python runs between the two, so the second does not read them again; likewise fo
 
 from __future__ import annotations
 
-import operator
 import sys
+from operator import is_
 from time import perf_counter_ns
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
+from torch import Tensor
 from torch._C import (  # type: ignore[attr-defined]
     DisableTorchFunction,
     _current_autograd_node,
-    _len_torch_function_stack,
     _RestorePythonTLSSnapshot,
 )
 from torch._C._autograd import _get_sequence_nr
+from torch.nn import Parameter
 
 from dispatch_inspect.record import restoring
-from dispatch_inspect.record.tensors import PLAIN_TYPES
-from dispatch_inspect.store.lane_writer import NO_ROW, LaneWriter
+from dispatch_inspect.store.lane_writer import NO_ROW, LaneWriter, Operand
 from dispatch_inspect.store.layout import KIND_CODES
 
 if TYPE_CHECKING:
     from dispatch_inspect.record.modules import Reached
+    from dispatch_inspect.record.names import KnownOperator
     from dispatch_inspect.record.recorder import Recorder
 
 _MODULE = KIND_CODES["module"]
@@ -38,145 +40,174 @@ class ThreadRecorder:
     """Records the calls of one thread. Nothing here raises into the traced program."""
 
     __slots__ = (
+        "_begin",
         "_names",
+        "_one_tensor",
+        "_read_arguments",
+        "_read_stack",
         "_result",
-        "_result_rows",
         "_shared",
         "_snapshot",
-        "_sources",
         "_states",
-        "_tensors",
         "_values",
         "aside",
         "blocks",
-        "excluded",
-        "included",
         "lane",
         "modules",
+        "open",
+        "operators",
         "recorder",
+        "state",
+        "tensors",
     )
 
     def __init__(self, recorder: Recorder, lane: LaneWriter) -> None:
         self.recorder = recorder
         self.lane = lane
+        #: the lane's open events, outermost first
+        self.open = lane.open
+        self._begin = lane.begin
+        self.operators = recorder.names.operators
+        self._read_arguments = recorder.values.read_arguments
+        self._read_stack = recorder.sources.read
+        self._one_tensor = recorder.values.one_tensor
         self._names = recorder.names
         self._values = recorder.values
-        self._tensors = recorder.tensors
-        self._sources = recorder.sources
+        self.tensors = recorder.tensors
         self._states = recorder.states
         self._snapshot = _RestorePythonTLSSnapshot()
         #: the function call that has just begun: (args, kwargs, number, operands, stack)
         self._shared: Any = None
-        #: what the last call returned: (weak reference, number, operands, requires_grad, is_view)
+        #: the tensor returned last: (weak reference, events then, requires_grad, is_view, operands)
         self._result: Any = None
-        self._result_rows = 0
         #: the operator for which the mode steps aside, see calls.OperatorMode
         self.aside: Any = None
         #: modules whose forward is running, outermost first, see modules
         self.modules: list[Reached] = []
         #: open record_function blocks, see regions
         self.blocks: list[int] = []
-        #: raw key sets with which the dispatcher was entered for the last operator
-        self.included = 0
-        self.excluded = 0
+        #: the state with which the dispatcher was entered for the last operator, see states.read
+        self.state = (0, 0, 0, False)
 
-    def begin_function(self, func: Any, args: Any, kwargs: Any) -> int:
-        """Records that a Python-level torch call begins; called by the mode's handler."""
+    def learn_operator(self, func: Any) -> KnownOperator:
+        """What a call of an operator needs, at its first call."""
+        return self._names.operator(func)
+
+    def begin_function(self, func: Any, args: Any, kwargs: Any, quiet: bool) -> int:
+        """Records that a Python-level torch call begins; called by the mode's handler.
+
+        ``quiet`` says that no function mode is on, which reading a tensor would enter.
+        """
         recorder = self.recorder
         try:
-            names = self._names
-            name = names.functions.get(func) or names.function(func)
-            lane = self.lane
+            name = self._names.functions.get(func) or self._names.function(func)
             if recorder.filters is not None and not recorder.filters.wants(self, name):
                 return NO_ROW
-            operands: list[int] = []
-            if _len_torch_function_stack():
+            operands: list[Operand] = []
+            if quiet:
+                arguments = self._read_arguments(args, kwargs, operands)
+            else:
                 with DisableTorchFunction():
-                    arguments = self._values.read_arguments(args, kwargs, operands)
-            else:
-                arguments = self._values.read_arguments(args, kwargs, operands)
-            stack = self._sources.read(sys._getframe(1).f_back)
-            state = self._states.read_python()
-            now = perf_counter_ns()
-            row = lane.begin(
-                _FUNCTION, now, name, arguments, operands, state, stack, _get_sequence_nr()
-            )
-            self._shared = (args, kwargs, arguments, operands, stack)
-            return row
-        except Exception as fault:
-            return recorder.fault(fault)
-
-    def begin_operator(self, func: Any, args: Any, kwargs: Any) -> int:
-        """Records that an operator call begins at the Python key; called by the mode's handler."""
-        recorder = self.recorder
-        try:
-            state, self.included, self.excluded = self._read_state()
-            shared = self._shared
-            self._shared = None
-            names = self._names
-            name = names.operators.get(func) or names.operator(func)
-            lane = self.lane
-            if recorder.filters is not None and not recorder.filters.wants(self, name):
-                return NO_ROW
-            if shared is not None and _same(shared[0], args) and not kwargs and not shared[1]:
-                arguments, operands, stack = shared[2:]
-            else:
-                operands = []
-                if _len_torch_function_stack():
-                    with DisableTorchFunction():
-                        arguments = self._values.read_arguments(args, kwargs, operands)
-                else:
-                    arguments = self._values.read_arguments(args, kwargs, operands)
-                stack = self._sources.read(sys._getframe(1).f_back)
-            autograd_node = _current_autograd_node()
-            node = node_sequence = 0
-            if autograd_node is not None:
-                node, node_sequence = recorder.read_node(autograd_node)
-            now = perf_counter_ns()
-            row = lane.begin(
-                _OP,
-                now,
+                    arguments = self._read_arguments(args, kwargs, operands)
+            stack = self._read_stack(sys._getframe(1).f_back)
+            if type(func) is not FunctionType:
+                # no Python runs until its first operator
+                self._shared = (args, kwargs, arguments, operands, stack)
+            return self._begin(
+                _FUNCTION,
+                perf_counter_ns(),
                 name,
                 arguments,
                 operands,
-                state,
+                self._states.read_python(),
                 stack,
-                _get_sequence_nr(),
                 0,
-                node,
-                node_sequence,
             )
-            if node in recorder.node_notes:
-                lane.note(row, recorder.node_notes[node])
-            return row
         except Exception as fault:
             return recorder.fault(fault)
 
-    def _read_state(self) -> tuple[int, int, int]:
-        """The state with which the dispatcher was entered."""
-        try:
-            # a with statement: no interrupt comes between entering and being sure to leave
-            with self._snapshot:
-                return self._states.read()
-        except RuntimeError:
-            # a higher-order operator: Python called the mode, not the dispatcher
-            return self._states.read()
-
-    def restores(self, func: Any) -> bool:
-        """Whether the operator that has just begun must be called as without the mode."""
+    def begin_operator(self, name: int, args: Any, kwargs: Any, quiet: bool) -> int:
+        """Records that an operator call begins at the Python key; called by the mode's handler."""
         recorder = self.recorder
-        return (
-            recorder.tensors.saw_complex
-            or func in self._names.without_autograd
-            or self._states.autocasts(self.excluded)
-        )
+        try:
+            shared, self._shared = self._shared, None
+            try:
+                # a with statement: no interrupt comes between entering and being sure to leave
+                with self._snapshot:
+                    self.state = state = self._states.read()
+            except RuntimeError:
+                # a higher-order operator: Python called the mode, not the dispatcher
+                self.state = state = self._states.read()
+            if recorder.filters is not None and not recorder.filters.wants(self, name):
+                return NO_ROW
+            if (
+                shared is not None
+                and not kwargs
+                and not shared[1]
+                and len(shared[0]) == len(args)
+                and all(map(is_, shared[0], args))
+            ):
+                _, _, arguments, operands, stack = shared
+            else:
+                operands = []
+                if quiet:
+                    arguments = self._read_arguments(args, kwargs, operands)
+                else:
+                    with DisableTorchFunction():
+                        arguments = self._read_arguments(args, kwargs, operands)
+                stack = self._read_stack(sys._getframe(1).f_back)
+            autograd_node = _current_autograd_node()
+            if autograd_node is None:
+                return self._begin(
+                    _OP,
+                    perf_counter_ns(),
+                    name,
+                    arguments,
+                    operands,
+                    state[0],
+                    stack,
+                    _get_sequence_nr(),
+                )
+            return self._begin_in_backward(
+                autograd_node, name, arguments, operands, state[0], stack
+            )
+        except Exception as fault:
+            return recorder.fault(fault)
 
-    def call_restored(self, func: Any, args: Any, kwargs: Any) -> Any:
+    def _begin_in_backward(
+        self,
+        autograd_node: Any,
+        name: int,
+        arguments: int,
+        operands: list[Operand],
+        state: int,
+        stack: int,
+    ) -> int:
+        recorder = self.recorder
+        node, node_sequence = recorder.read_node(autograd_node)
+        row = self._begin(
+            _OP,
+            perf_counter_ns(),
+            name,
+            arguments,
+            operands,
+            state,
+            stack,
+            _get_sequence_nr(),
+            0,
+            node,
+            node_sequence,
+        )
+        if node in recorder.node_notes:
+            self.lane.note(row, recorder.node_notes[node])
+        return row
+
+    def call_restored(self, known: KnownOperator, args: Any, kwargs: Any) -> Any:
         """Calls the operator that has just begun as it would be called without the mode."""
-        excluded = self.excluded
-        if func not in self._names.without_autograd:
+        _, included, excluded, _ = self.state
+        if not known.without_autograd:
             excluded |= self.recorder.below_autograd
-        return restoring.call_restored(self.included, excluded, func, args, kwargs)
+        return restoring.call_restored(included, excluded, known.call, args, kwargs)
 
     def begin_module(self, module: Any, args: Any, kwargs: Any, wanted: bool) -> int:
         """Notes that a module's forward begins, and records it when ``wanted``."""
@@ -187,17 +218,17 @@ class ThreadRecorder:
             self._shared = None
             if not wanted or (recorder.filters is not None and not recorder.filters.wants(self)):
                 return NO_ROW
-            operands: list[int] = []
+            operands: list[Operand] = []
             with DisableTorchFunction():
                 arguments = self._values.read_arguments(args, kwargs, operands)
-            return self.lane.begin(
+            return self._begin(
                 _MODULE,
                 perf_counter_ns(),
                 reached.number,
                 arguments,
                 operands,
                 self._states.read_python(),
-                self._sources.read(sys._getframe(1).f_back),
+                self._read_stack(sys._getframe(1).f_back),
                 _get_sequence_nr(),
                 reached.number,
             )
@@ -209,14 +240,14 @@ class ThreadRecorder:
         recorder = self.recorder
         try:
             self._shared = None
-            return self.lane.begin(
+            return self._begin(
                 _REGION,
                 perf_counter_ns(),
                 self._names.region(name, category),
                 0,
                 (),
                 self._states.read_python(),
-                self._sources.read(sys._getframe(1).f_back),
+                self._read_stack(sys._getframe(1).f_back),
                 _get_sequence_nr(),
             )
         except Exception as fault:
@@ -228,40 +259,47 @@ class ThreadRecorder:
             self._shared = None
             self.lane.end(row, perf_counter_ns(), 0, ())
 
-    def end(self, row: int, result: Any) -> None:
+    def end(self, row: int, result: Any, quiet: bool) -> None:
         """Records that a call returned ``result``."""
         now = perf_counter_ns()
         self._shared = None
         if row == NO_ROW:
             return
+        if not quiet:
+            with DisableTorchFunction():
+                self.end(row, result, True)
+            return
         try:
-            if _len_torch_function_stack():
-                with DisableTorchFunction():
-                    self._end(row, now, result)
+            lane = self.lane
+            operands: list[Operand] = []
+            kind = type(result)
+            if kind is not Tensor and kind is not Parameter:
+                number = self._values.read_result(result, operands)
+                lane.end(row, now, number, operands)
+                return
+            last = self._result
+            if (
+                last is not None
+                and last[0]() is result
+                and last[1] == lane.count
+                and result.requires_grad is last[2]
+                and result._is_view() is last[3]
+            ):
+                # what the operator under this function has just returned
+                operands = last[4]
             else:
-                self._end(row, now, result)
+                known = self.tensors.read(result, operands)
+                if known is not None:
+                    self._result = (
+                        known[0],
+                        lane.count,
+                        result.requires_grad,
+                        result._is_view(),
+                        operands,
+                    )
+            lane.end(row, now, self._one_tensor, operands)
         except Exception as fault:
             self.recorder.fault(fault)
-
-    def _end(self, row: int, now: int, result: Any) -> None:
-        lane = self.lane
-        last = self._result
-        if last is not None and self._result_rows == lane.count and _unchanged(last, result):
-            lane.end(row, now, last[1], last[2])
-            return
-        operands: list[int] = []
-        number = self._values.read_result(result, operands)
-        if type(result) in PLAIN_TYPES:
-            reference = self._tensors.known[id(result)][0]
-            self._result = (
-                reference,
-                number,
-                operands,
-                result.requires_grad,
-                result._is_view(),
-            )
-            self._result_rows = lane.count
-        lane.end(row, now, number, operands)
 
     def note(self, row: int, rule: str, text: str) -> None:
         """Attaches a note to an event of this thread."""
@@ -290,15 +328,3 @@ class ThreadRecorder:
             self.lane.unwind(mark, now, self.recorder.read_error(error))
         except Exception as fault:
             self.recorder.fault(fault)
-
-
-def _same(these: Any, those: Any) -> bool:
-    """Whether two tuples hold the very same objects."""
-    if len(these) != len(those):
-        return False
-    return all(map(operator.is_, these, those))
-
-
-def _unchanged(last: Any, result: Any) -> bool:
-    """Whether what autograd may still change of an operator's result is as it was."""
-    return last[0]() is result and result.requires_grad is last[3] and result._is_view() is last[4]

@@ -10,8 +10,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
+from torch.nn import Parameter
 
-from dispatch_inspect.record.tensors import PLAIN_TYPES, TensorReader
+from dispatch_inspect.record.tensors import TensorReader
+from dispatch_inspect.store.lane_writer import Operand
 from dispatch_inspect.store.records import Values
 from dispatch_inspect.store.table_writer import TableWriter
 
@@ -32,6 +35,8 @@ _ATOMS = frozenset({str, bool, type(None), *_NAMED})
 _SYMBOLS = (torch.SymInt, torch.SymFloat, torch.SymBool)
 _TENSOR = object()
 _KEYWORDS = object()
+#: any tensor: only that it is one is recorded of it
+_A_TENSOR = torch.Tensor()
 _END = object()
 
 
@@ -42,22 +47,46 @@ class ValueReader:
         self._table = table
         self._ids = table.ids
         self._tensors = tensors
+        self._read = tensors.read
+        #: how many arguments, all tensors -> their number
+        self._only_tensors: dict[int, int] = {}
+        #: the number of a result that is one tensor
+        self.one_tensor = self._learn((_TENSOR,), (_A_TENSOR,), {})
 
     def read_arguments(
-        self, args: Sequence[Any], kwargs: Mapping[str, Any], operands: list[int]
+        self, args: Sequence[Any], kwargs: Mapping[str, Any] | None, operands: list[Operand]
     ) -> int:
         """The number of the arguments' shape; appends their tensors to ``operands``."""
-        parts: list[Any] = []
+        if not kwargs:
+            # most calls: nothing but tensors
+            read, place = self._read, 0
+            for value in args:
+                kind = type(value)
+                if kind is not Tensor and kind is not Parameter:
+                    break
+                read(value, operands)
+                place += 1
+            else:
+                return self._only_tensors.get(place) or self._learn_tensors(place)
+            parts: list[Any] = [_TENSOR] * place
+            self._read_all(args[place:], parts, operands)
+            key = tuple(parts)
+            return self._ids.get(key) or self._learn(key, args, {})
+        parts = []
         self._read_all(args, parts, operands)
-        if kwargs:
-            parts.append(_KEYWORDS)
-            for name, value in kwargs.items():
-                parts.append(name)
-                self._read_all((value,), parts, operands)
+        parts.append(_KEYWORDS)
+        for name, value in kwargs.items():
+            parts.append(name)
+            self._read_all((value,), parts, operands)
         key = tuple(parts)
-        found = self._ids.get(key)
-        if found is not None:
-            return found
+        return self._ids.get(key) or self._learn(key, args, kwargs)
+
+    def _learn_tensors(self, count: int) -> int:
+        number = self._learn((_TENSOR,) * count, (_A_TENSOR,) * count, {})
+        self._only_tensors[count] = number
+        return number
+
+    def _learn(self, key: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> int:
         return self._table.intern(
             key,
             lambda: Values(
@@ -66,7 +95,7 @@ class ValueReader:
             ),
         )
 
-    def read_result(self, result: Any, operands: list[int]) -> int:
+    def read_result(self, result: Any, operands: list[Operand]) -> int:
         """The number of the result's shape; a tuple's or list's elements are the outputs."""
         kind = type(result)
         if result is None:
@@ -75,11 +104,11 @@ class ValueReader:
             return self.read_arguments(result, {}, operands)
         return self.read_arguments((result,), {}, operands)
 
-    def _read_all(self, values: Sequence[Any], parts: list[Any], operands: list[int]) -> None:
+    def _read_all(self, values: Sequence[Any], parts: list[Any], operands: list[Operand]) -> None:
         for value in values:
             kind = type(value)
-            if kind in PLAIN_TYPES:
-                self._tensors.read(value, operands)
+            if kind is Tensor or kind is Parameter:
+                self._read(value, operands)
                 parts.append(_TENSOR)
             elif kind is int:
                 parts.append(value if -_BIG < value < _BIG else "int")
@@ -93,7 +122,9 @@ class ValueReader:
             else:
                 self._read_other(kind, value, parts, operands)
 
-    def _read_other(self, kind: type, value: Any, parts: list[Any], operands: list[int]) -> None:
+    def _read_other(
+        self, kind: type, value: Any, parts: list[Any], operands: list[Operand]
+    ) -> None:
         if isinstance(value, torch.Tensor):
             self._tensors.read_guarded(value, operands)
             parts.append(_TENSOR)

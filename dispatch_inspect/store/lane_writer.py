@@ -23,8 +23,8 @@ from dispatch_inspect.store.records import Lane
 
 #: what ``begin`` returns when recording has stopped
 NO_ROW = -1
-#: numbers that describe an operand: descriptor, tensor, storage, version
-OPERAND_WIDTH = 4
+#: the numbers that describe a tensor of a call: descriptor, tensor, storage, version
+Operand = tuple[int, int, int, int]
 _DEEPEST = 65_535
 
 
@@ -64,7 +64,7 @@ class LaneWriter:
         now: int,
         name: int,
         arguments: int,
-        operands: Sequence[int],
+        operands: Sequence[Operand],
         state: int,
         stack: int,
         sequence: int,
@@ -74,8 +74,8 @@ class LaneWriter:
     ) -> int:
         """Records that an event began at ``now`` (ns) and returns its row, or NO_ROW.
 
-        The numbers are what layout.EVENT_COLUMNS says (ids + 1); ``operands`` holds
-        OPERAND_WIDTH numbers a tensor. ``module`` 0 takes that of the enclosing event.
+        The numbers are what layout.EVENT_COLUMNS says (ids + 1). ``module`` 0 takes that of
+        the enclosing event.
         """
         row = self.count
         rows = self._events
@@ -105,7 +105,8 @@ class LaneWriter:
             rows.input_at[at] = self._write_operands(row, operands)
         rows.state[at] = state
         rows.stack[at] = stack
-        rows.sequence[at] = sequence
+        if sequence:
+            rows.sequence[at] = sequence
         if node:
             rows.node[at] = node
             rows.node_sequence[at] = node_sequence
@@ -114,7 +115,7 @@ class LaneWriter:
         enclosing.append((row, depth, module))
         return row
 
-    def end(self, row: int, now: int, result: int, operands: Sequence[int]) -> None:
+    def end(self, row: int, now: int, result: int, operands: Sequence[Operand]) -> None:
         """Records that an event returned at ``now``, and what."""
         rows = self._events
         at = row - rows.begin
@@ -161,7 +162,7 @@ class LaneWriter:
             self.fail(self.open[-1][0], now, error)
 
     def _late_end(
-        self, row: int, now: int, outcome: int, result: int, operands: Sequence[int], error: int
+        self, row: int, now: int, outcome: int, result: int, operands: Sequence[Operand], error: int
     ) -> None:
         if row == NO_ROW:
             return
@@ -191,39 +192,36 @@ class LaneWriter:
             if not self._closed:
                 self._event_files.write("subtree_end", ended, self.count)
 
-    def _write_operands(self, row: int, operands: Sequence[int]) -> int:
+    def _write_operands(self, row: int, operands: Sequence[Operand]) -> int:
         """Appends operands of the event ``row`` and returns the row of the first."""
         first = self.operand_count
-        number = len(operands) // OPERAND_WIDTH
+        number = len(operands)
         self.operand_count = first + number
         rows = self._operands
         at = first - rows.begin
         if at < 0 or at + number > CHUNK:
             return self._write_operands_across(row, first, operands)
-        values = iter(operands)
-        for descriptor in values:
+        for descriptor, tensor, storage, version in operands:
             rows.event[at] = row
             rows.descriptor[at] = descriptor
-            rows.tensor[at] = next(values)
-            rows.storage[at] = next(values)
-            rows.version[at] = next(values)
+            rows.tensor[at] = tensor
+            rows.storage[at] = storage
+            rows.version[at] = version
             at += 1
         return first
 
-    def _write_operands_across(self, row: int, first: int, operands: Sequence[int]) -> int:
+    def _write_operands_across(self, row: int, first: int, operands: Sequence[Operand]) -> int:
         """Writes operands that do not fit into the mapped chunk."""
         if self._closed:
             return 0
-        names = tuple(OPERAND_COLUMNS)
         try:
-            for place in range(len(operands) // OPERAND_WIDTH):
-                if first + place >= self._operands.begin + CHUNK:
+            for place, operand in enumerate(operands, start=first):
+                if place >= self._operands.begin + CHUNK:
                     self._operands = _OperandRows(
                         self._operand_files.map_chunk(self._operands.begin + CHUNK)
                     )
-                values = operands[place * OPERAND_WIDTH : (place + 1) * OPERAND_WIDTH]
-                for name, value in zip(names, (row, *values), strict=True):
-                    self._operand_files.write(name, first + place, value)
+                for name, value in zip(OPERAND_COLUMNS, (row, *operand), strict=True):
+                    self._operand_files.write(name, place, value)
         except OSError as error:
             self._stop(error)
         return first
