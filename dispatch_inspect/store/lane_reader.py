@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from dispatch_inspect.errors import TraceReadError
 from dispatch_inspect.store.layout import EVENT_COLUMNS, LANE_FILE, OPERAND_COLUMNS
+from dispatch_inspect.store.mapping import map_for_reading
 from dispatch_inspect.store.records import Lane
 
 Array = np.ndarray[Any, Any]
@@ -30,15 +31,23 @@ class LaneReader:
         self._columns: dict[str, Array] = {}
         self.lane = self._read_lane()
         self.count = self._count_events()
-        self.operand_count = min(self._rows(name, code) for name, code in OPERAND_COLUMNS.items())
+        rows = [self._rows(name, code) for name, code in OPERAND_COLUMNS.items()]
+        self.operand_count = min(rows) if self.count else 0
 
     def column(self, name: str) -> Array:
         """One number an event; zeros where the file ends early."""
         return self._column(name, EVENT_COLUMNS[name], self.count)
 
     def operand_column(self, name: str) -> Array:
-        """One number an operand."""
-        return self._column(name, OPERAND_COLUMNS[name], self.operand_count)
+        """One number an operand.
+
+        Operands of events that are not there (recorded since, or damaged) describe nothing.
+        """
+        column = self._column(name, OPERAND_COLUMNS[name], self.operand_count)
+        if name == "operand_descriptor":
+            stray = self.operand_column("operand_event") >= self.count
+            return np.where(stray, 0, column) if stray.any() else column
+        return column
 
     def _column(self, name: str, code: str, rows: int) -> Array:
         found = self._columns.get(name)
@@ -62,7 +71,11 @@ class LaneReader:
         if not rows:
             return np.zeros(0, _TYPES[code])
         try:
-            return np.memmap(self._path(name), _TYPES[code], "r", shape=(rows,))
+            kind = np.dtype(_TYPES[code])
+            mapped = map_for_reading(self._path(name), rows * kind.itemsize)
+            column = np.frombuffer(mapped, kind, rows)
+            column.flags.writeable = False
+            return column
         except PermissionError:
             raise TraceReadError(f"no permission to read {self._path(name)}") from None
         except (OSError, ValueError):

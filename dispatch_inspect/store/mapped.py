@@ -10,9 +10,7 @@ that closes descriptors it does not know must not turn our writes into writes to
 
 from __future__ import annotations
 
-import ctypes
 import errno
-import mmap
 import os
 import struct
 from collections.abc import Mapping
@@ -20,19 +18,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from dispatch_inspect.store.layout import CHUNK
-
-_libc = ctypes.CDLL(None, use_errno=True)
-_libc.mmap.restype = ctypes.c_void_p
-_libc.mmap.argtypes = (
-    ctypes.c_void_p,
-    ctypes.c_size_t,
-    ctypes.c_int,
-    ctypes.c_int,
-    ctypes.c_int,
-    ctypes.c_ssize_t,
-)
-#: the same on Linux and macOS
-_MAP_FIXED = 0x10
+from dispatch_inspect.store.mapping import map_file
 
 
 def _allocate(descriptor: int, offset: int, length: int) -> None:
@@ -48,28 +34,6 @@ def _allocate(descriptor: int, offset: int, length: int) -> None:
     written = 0
     while written < length:
         written += os.pwrite(descriptor, zeros[: length - written], offset + written)
-
-
-def _map_file(descriptor: int, offset: int, length: int, path: str) -> mmap.mmap:
-    """Maps a part of a file without keeping a descriptor of it, as ``mmap.mmap`` would.
-
-    The file is laid over an anonymous mapping, which unmaps it when it is freed: in C, so that
-    no interrupt of the program is ever raised, and lost, in a finalizer.
-    """
-    mapped = mmap.mmap(-1, length)
-    address = ctypes.addressof(ctypes.c_char.from_buffer(mapped))
-    found = _libc.mmap(
-        address,
-        length,
-        mmap.PROT_READ | mmap.PROT_WRITE,
-        mmap.MAP_SHARED | _MAP_FIXED,
-        descriptor,
-        offset,
-    )
-    if found != address:
-        code = ctypes.get_errno()
-        raise OSError(code, os.strerror(code), path)
-    return mapped
 
 
 class Chunk:
@@ -100,7 +64,7 @@ class ColumnFiles:
         descriptor = os.open(self._paths[name], os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
             _allocate(descriptor, offset, length)
-            mapped = _map_file(descriptor, offset, length, self._paths[name])
+            mapped = map_file(descriptor, offset, length, writable=True)
         finally:
             os.close(descriptor)
         view: Any = memoryview(mapped)

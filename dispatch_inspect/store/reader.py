@@ -251,8 +251,10 @@ class StoredTrace:
         parts = [self._pointed(name, place, lane.column(name)) for place, lane in self._parts]
         if name in ("input_at", "output_at"):
             parts = [
-                part if not base else part + base
-                for part, base in zip(parts, self._operand_bases.tolist(), strict=False)
+                _operand_rows(part, lane.operand_count, base)
+                for part, (_, lane), base in zip(
+                    parts, self._parts, self._operand_bases.tolist(), strict=False
+                )
             ]
         return self._join(parts)
 
@@ -378,6 +380,13 @@ def _check_format(path: Path) -> None:
         )
     if found.version < 1:
         raise ForeignTraceError(f"{path} has trace format {found.version}, which never was")
+
+
+def _operand_rows(rows: Array, count: int, base: int) -> Array:
+    """Rows of a lane's operands as rows of all; one beyond the end stands for none."""
+    if len(rows) and int(rows.max()) > count:
+        rows = np.minimum(rows, count)
+    return rows if not base else rows.astype(np.int64) + base
 
 
 def _directories(path: Path, prefix: str) -> list[Path]:

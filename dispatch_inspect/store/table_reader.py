@@ -11,6 +11,7 @@ import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
 from dispatch_inspect.errors import TraceReadError
+from dispatch_inspect.store.mapping import map_for_reading
 
 #: parsed records kept
 _CACHE = 65_536
@@ -73,11 +74,10 @@ def _lines(path: Path, note: Callable[[str], None]) -> tuple[bytes | mmap.mmap, 
     """The bytes of a file and where its lines end."""
     empty: tuple[bytes, Any] = b"", np.zeros(0, np.int64)
     try:
-        with open(path, "rb") as file:
-            size = path.stat().st_size
-            if not size:
-                return empty
-            data = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ)
+        size = path.stat().st_size
+        if not size:
+            return empty
+        data = map_for_reading(path, size)
     except FileNotFoundError:
         note(f"{path.name} is missing; what points there is left out")
         return empty
