@@ -68,16 +68,39 @@ def keys_of(trace: StoredTrace) -> tuple[Array, list[str]]:
     # the key depends on the operator, the key sets of its tensors and the state: one event of
     # each combination is enough
     raw = _argument_keys(trace, rows)
-    _, raw_codes = np.unique(raw, return_inverse=True)
-    states = trace.column("state").astype(np.int64)[rows]
-    mixed = (names[rows] * (states.max() + 1) + states) * (raw_codes.max() + 1) + raw_codes
-    _, first, group = np.unique(mixed, return_index=True, return_inverse=True)
+    distinct, raw_codes = _numbered(raw)
+    states = trace.column("state")[rows].astype(np.int64)
+    mixed = (names[rows] * (int(states.max()) + 1) + states) * distinct + raw_codes
+    first, group = _groups(mixed)
     numbers = []
     for row in rows[first].tolist():
         key = trace.event(row).key
         numbers.append(found.setdefault(key, len(found) + 1) if key else 0)
     codes[rows] = np.asarray(numbers, np.int32)[group]
     return codes, list(found)
+
+
+def _numbered(values: Array) -> tuple[int, Array]:
+    """How many distinct values there are, and a number from 0 for each of ``values``."""
+    if not len(values) or (values == values[0]).all():
+        return 1, np.zeros(len(values), np.int64)
+    distinct, numbers = np.unique(values, return_inverse=True)
+    return len(distinct), numbers
+
+
+def _groups(codes: Array) -> tuple[Array, Array]:
+    """The first place of each distinct code, and for each code the number of its group."""
+    size = int(codes.max()) + 1
+    if size > 1 << 24:
+        _, first, group = np.unique(codes, return_index=True, return_inverse=True)
+        return first, group
+    # few possible codes: tables instead of sorting
+    places = np.full(size, -1, np.int64)
+    places[codes[::-1]] = np.arange(len(codes) - 1, -1, -1)
+    present = np.flatnonzero(places >= 0)
+    numbers = np.zeros(size, np.int64)
+    numbers[present] = np.arange(len(present))
+    return places[present], numbers[codes]
 
 
 def _argument_keys(trace: StoredTrace, rows: Array) -> Array:
@@ -87,20 +110,21 @@ def _argument_keys(trace: StoredTrace, rows: Array) -> Array:
     for place in range(len(records)):
         record = records[place]
         raw[place + 1] = 0 if record is None else record.keys & (1 << 64) - 1
-    owners = trace.operand_column("operand_event")
-    operands = np.take(raw, trace.operand_column("operand_descriptor"), mode="clip")
-    begins = trace.column("input_at").astype(np.int64)
-    outputs = trace.column("output_at").astype(np.int64)
-    found = np.zeros(len(trace), np.uint64)
-    if len(owners):
-        places = np.arange(len(owners))
-        owner = owners.astype(np.int64)
-        # inputs come before the outputs of the same event; an event without outputs has 0 there
-        is_input = (places >= begins[owner]) & (
-            (outputs[owner] <= begins[owner]) | (places < outputs[owner])
-        )
-        np.bitwise_or.at(found, owner[is_input], operands[is_input])
-    return found[rows]
+    descriptors = trace.operand_column("operand_descriptor")
+    begins = trace.column("input_at")[rows].astype(np.int64)
+    counts = np.take(tensor_counts(trace), trace.column("arguments")[rows], mode="clip")
+    ends = np.minimum(begins + counts, len(descriptors))
+    found = np.zeros(len(rows), np.uint64)
+    some = np.flatnonzero(ends > begins)
+    if len(np.unique(raw[1:])) == 1:
+        # one kind of tensor, as in most programs
+        found[some] = raw[-1]
+    elif len(some):
+        # pairs of begin and end: every other result is what lies between two events
+        edges = np.stack([begins[some], ends[some]], axis=1).ravel()
+        operands = np.append(np.take(raw, descriptors, mode="clip"), np.uint64(0))
+        found[some] = np.bitwise_or.reduceat(operands, edges)[::2]
+    return found
 
 
 @_once_a_trace

@@ -170,13 +170,14 @@ class _Evaluator:
 
     def _alias(self, term: Term) -> Array:
         """``alias:yes`` and ``alias:no``, or the name of an argument that an output aliases."""
-        shares = derived.aliasing(self._trace)
+        shares: Array = derived.aliasing(self._trace)
         matches = text_matcher(term)
         found = np.zeros(len(self._trace), bool)
         if matches("no"):
             found |= ~shares & (self._trace.column("result") > 0)
         if matches("yes"):
-            return np.logical_or(found, shares)
+            found |= shares
+            return found
         for row in np.flatnonzero(shares).tolist():
             found[row] |= any(matches(name) for _, name in self._trace.event(row).aliases)
         return found
