@@ -20,7 +20,7 @@ demo: $(READY)
 	@echo "Next: $(BIN)/dispatch-inspect tree $(DEMO) --where 'in:backward aten::mm'"
 
 test: $(READY)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -29,6 +29,11 @@ def forget(session: Session) -> None:
         _sessions.remove(session)
 
 
+def followed() -> tuple[Session, ...]:
+    """The recordings that are on in this process."""
+    return tuple(_sessions)
+
+
 def _in_child() -> None:
     for session in tuple(_sessions):
         session.after_fork(os.getppid())

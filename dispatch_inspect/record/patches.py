@@ -12,9 +12,10 @@ _originals: list[tuple[Any, str, Any]] = []
 
 def _all() -> tuple[tuple[Any, str, Any], ...]:
     # imported late: these modules are the users of recordings, not their parts
-    from dispatch_inspect.record import jitting, modules, regions, threads
+    from dispatch_inspect.record import jitting, modules, regions, registrations, threads
 
-    return (*modules.PATCHES, *regions.PATCHES, *threads.PATCHES, *jitting.PATCHES)
+    parts = (modules, regions, threads, jitting, registrations)
+    return tuple(patch for part in parts for patch in part.PATCHES)
 
 
 def install() -> None:

@@ -111,6 +111,8 @@ def run(
 def _execute(program: Program) -> None:
     main = types.ModuleType("__main__")
     main.__dict__["__builtins__"] = __builtins__
+    if sys.version_info < (3, 14):
+        main.__annotations__ = {}
     sys.modules["__main__"] = main
     if program.how == "-m":
         sys.argv = ["-m", *program.arguments]
