@@ -164,9 +164,11 @@ def parse_tree(text: str) -> tuple[CallPattern | AnySiblings, ...]:
     roots: list[_Line] = []
     above: list[_Line] = []
     lines = text.splitlines()
-    margin = min((_indent(line) for line in lines if line.strip()), default=0)
+    margin = min(
+        (_indent(line) for line in lines if line.strip() and line.strip()[0] != "#"), default=0
+    )
     for number, raw in enumerate(lines, start=1):
-        if not raw.strip():
+        if not raw.strip() or raw.lstrip().startswith("#"):
             continue
         indent = _indent(raw) - margin
         if indent % 2 or indent // 2 > len(above):

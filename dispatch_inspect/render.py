@@ -52,7 +52,10 @@ def tree(
     if matching is not None and not matching.any():
         yield Line(0, "...", nearest(trace, where or ""))
         return
-    yield from _Tree(trace, matching, depth, fold).lines(0, len(trace), 0)
+    printed = _Tree(trace, matching, depth, fold)
+    yield from printed.lines(0, len(trace), 0)
+    for rule, text in printed.rules.items():
+        yield Line(0, f"# note {rule}: {text}")
 
 
 class _Tree:
@@ -61,6 +64,8 @@ class _Tree:
         self._matching = matching
         self._depth = depth
         self._fold = fold and matching is None
+        #: rules of the notes shown so far, and what they mean
+        self.rules: dict[str, str] = {}
         self._counts = None if matching is None else np.concatenate([[0], np.cumsum(matching)])
 
     def lines(self, begin: int, end: int, level: int) -> Iterator[Line]:
@@ -97,7 +102,8 @@ class _Tree:
             parts.append(error.message.splitlines()[0][:120])
         note = event.note
         if note is not None:
-            parts.append(f"note {note.rule}: {note.text}")
+            parts.append(f"note {note.rule}")
+            self.rules[note.rule] = note.text
         is_context = self._matching is not None and not self._matching[row]
         if is_context:
             parts.append("context")

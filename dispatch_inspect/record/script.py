@@ -15,6 +15,7 @@ import sys
 import time
 import types
 import zipfile
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.machinery import SourceFileLoader
@@ -151,17 +152,27 @@ def _summary(
     cost = slow_down(count, wall, layers, stacks)
     if cost:
         lines[0] += f"; {cost}"
-    noted = recording.stored.column("note")
-    if count and noted.any():
-        lines.append(
-            f"  {int((noted > 0).sum()):,} calls may differ from an unrecorded run: "
-            f"dispatch-inspect tree {output} shows a note at each"
-        )
+    lines.extend(_noted_calls(recording))
     lines.extend(f"  note: {note}" for note in recording.notes)
     if not count:
         lines.append("  nothing was recorded: did the program call PyTorch?")
     lines.append(f"  next: dispatch-inspect tree {output} --depth 3")
     return "\n".join(lines)
+
+
+def _noted_calls(recording: Recording) -> list[str]:
+    """How many calls recording changed, by the rule of the note at each."""
+    stored = recording.stored
+    numbers = Counter(stored.column("note").tolist())
+    rules: Counter[str] = Counter()
+    for number, calls in numbers.items():
+        note = stored.table("notes").get(number)
+        if note is not None:
+            rules[note.rule] += calls
+    if not rules:
+        return []
+    text = ", ".join(f"{calls:,} {rule}" for rule, calls in rules.most_common())
+    return [f"  calls that differ for being recorded, with a note at each: {text}"]
 
 
 def _size(size: float) -> str:
