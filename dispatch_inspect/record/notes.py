@@ -29,14 +29,13 @@ def _view(thread: ThreadRecorder, row: int, args: Any) -> None:
 
 
 def _add(thread: ThreadRecorder, row: int, args: Any) -> None:
-    """Gradients that are added to an existing one replace it under a mode."""
-    del args
-    if thread.node_name(row) == "torch::autograd::AccumulateGrad":
+    """Where two gradients meet, autograd adds them in place, but not under a mode."""
+    if len(args) == 2 and thread.node_name(row) is not None and not torch.is_grad_enabled():
         thread.note(
             row,
             "accumulate-grad",
-            "without a dispatch mode the gradient is added in place (aten::add_.Tensor): "
-            "here .grad becomes a new tensor",
+            "where gradients meet, autograd adds them out of place under a dispatch mode; "
+            "without one this may be aten::add_.Tensor",
         )
 
 

@@ -86,13 +86,14 @@ class StateReader:
         return number
 
     def read(self) -> tuple[int, int, int, bool]:
-        """The number of the state now, its raw included and excluded key sets, and if it autocasts.
+        """The state now: its number, its raw key sets (included, excluded), and if it autocasts."""
+        return self.number(_dispatch_tls_local_include_set(), _dispatch_tls_local_exclude_set())
 
-        Inside a dispatch mode's handler, restore the snapshot first: it holds the key sets that the
-        dispatcher was entered with.
-        """
-        included = _dispatch_tls_local_include_set().raw_repr()
-        excluded = _dispatch_tls_local_exclude_set().raw_repr()
+    def number(
+        self, included_set: DispatchKeySet, excluded_set: DispatchKeySet
+    ) -> tuple[int, int, int, bool]:
+        """Likewise for key sets that the thread had a moment ago."""
+        included, excluded = included_set.raw_repr(), excluded_set.raw_repr()
         if not _len_torch_dispatch_stack():
             # with no other mode below, these keys are the tracer's own doing
             included &= self._not_python

@@ -7,7 +7,8 @@ Python runs between the two, so the second does not read them again; likewise fo
 from __future__ import annotations
 
 import sys
-from operator import is_
+from functools import partial
+from operator import is_, methodcaller
 from time import perf_counter_ns
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,8 @@ from torch import Tensor
 from torch._C import (  # type: ignore[attr-defined]
     DisableTorchFunction,
     _current_autograd_node,
+    _dispatch_tls_local_exclude_set,
+    _dispatch_tls_local_include_set,
     _RestorePythonTLSSnapshot,
 )
 from torch._C._autograd import _get_sequence_nr
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
     from dispatch_inspect.record.names import KnownOperator
     from dispatch_inspect.record.recorder import Recorder
 
+_CALL = methodcaller("__call__")
 _MODULE = KIND_CODES["module"]
 _REGION = KIND_CODES["region"]
 _FUNCTION = KIND_CODES["function"]
@@ -44,10 +48,10 @@ class ThreadRecorder:
         "_names",
         "_one_tensor",
         "_read_arguments",
+        "_read_entry",
         "_read_stack",
         "_result",
         "_shared",
-        "_snapshot",
         "_states",
         "_values",
         "aside",
@@ -75,7 +79,16 @@ class ThreadRecorder:
         self._values = recorder.values
         self.tensors = recorder.tensors
         self._states = recorder.states
-        self._snapshot = _RestorePythonTLSSnapshot()
+        snapshot = _RestorePythonTLSSnapshot()
+        #: reads the key sets with which the dispatcher was entered. While they are restored no
+        #: Python may run: a signal handler that calls torch would reach the mode that is off.
+        #: So all four are called from C, one after another.
+        self._read_entry = (
+            snapshot.__enter__,
+            _dispatch_tls_local_include_set,
+            _dispatch_tls_local_exclude_set,
+            partial(snapshot.__exit__, None, None, None),
+        )
         #: the function call that has just begun: (args, kwargs, number, operands, stack)
         self._shared: Any = None
         #: the tensor returned last: (weak reference, events then, requires_grad, is_view, operands)
@@ -132,9 +145,8 @@ class ThreadRecorder:
         try:
             shared, self._shared = self._shared, None
             try:
-                # a with statement: no interrupt comes between entering and being sure to leave
-                with self._snapshot:
-                    self.state = state = self._states.read()
+                _, included, excluded, _ = tuple(map(_CALL, self._read_entry))
+                self.state = state = self._states.number(included, excluded)
             except RuntimeError:
                 # a higher-order operator: Python called the mode, not the dispatcher
                 self.state = state = self._states.read()
