@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import ExitStack
 
 from torch._C import _push_on_torch_dispatch_stack, _push_on_torch_function_stack
 
@@ -64,11 +65,13 @@ class Session:
         if self._over:
             return
         self._over = True
-        self._update()
-        self.leave_modes()
-        forks.forget(self)
-        patches.uninstall()
-        self.recorder.writer.close(reason, message)
+        # an interrupt in one step must not keep the next from being made
+        with ExitStack() as steps:
+            steps.callback(self.recorder.writer.close, reason, message)
+            steps.callback(patches.uninstall)
+            steps.callback(forks.forget, self)
+            steps.callback(self.leave_modes)
+            steps.callback(self._update)
 
     @property
     def is_over(self) -> bool:

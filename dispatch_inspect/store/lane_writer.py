@@ -144,11 +144,7 @@ class LaneWriter:
         """Attaches a note to an event."""
         if row == NO_ROW or self._closed:
             return
-        rows = self._events
-        if row >= rows.begin:
-            rows.note[row - rows.begin] = note
-        else:
-            self._event_files.write("note", row, note)
+        self._put("note", row, note)
 
     def read(self, name: str, row: int) -> int:
         """What was recorded of an event; 0 when it is not at hand any more."""
@@ -167,16 +163,25 @@ class LaneWriter:
         if row == NO_ROW:
             return
         if not self._closed:
-            write = self._event_files.write
+            put = self._put
             if operands:
-                write("output_at", row, self._write_operands(row, operands))
+                put("output_at", row, self._write_operands(row, operands))
             if result:
-                write("result", row, result)
+                put("result", row, result)
             if error:
-                write("error", row, error)
-            write("end_ns", row, now)
-            write("outcome", row, outcome)
+                put("error", row, error)
+            put("end_ns", row, now)
+            put("outcome", row, outcome)
         self._leave(row)
+
+    def _put(self, name: str, row: int, value: int) -> None:
+        """Writes one number of a row, mapped or not."""
+        rows = self._events
+        at = row - rows.begin
+        if at >= 0:
+            getattr(rows, name)[at] = value
+        else:
+            self._event_files.write(name, row, value)
 
     def _leave(self, row: int) -> None:
         """Takes an ended event off the stack; it keeps what is still open inside it."""
@@ -190,7 +195,7 @@ class LaneWriter:
             ended = self.open.pop()[0]
             self._ended_early.discard(ended)
             if not self._closed:
-                self._event_files.write("subtree_end", ended, self.count)
+                self._put("subtree_end", ended, self.count)
 
     def _write_operands(self, row: int, operands: Sequence[Operand]) -> int:
         """Appends operands of the event ``row`` and returns the row of the first."""

@@ -21,6 +21,8 @@ class TableWriter:
         self._stop = stop
         self._lock = threading.RLock()
         self._count = 0
+        #: whether an interrupt may have come between writing a line and counting it
+        self._unsure = False
         self._disowned = False
         #: read directly by the hot path
         self.ids: dict[Hashable, int] = {}
@@ -42,20 +44,32 @@ class TableWriter:
             if self._disowned:
                 return 0
             try:
+                if self._unsure:
+                    self._count_again()
+                self._unsure = True
                 self._append(line)
+                self._count = number = self._count + 1
+                self._unsure = False
             except OSError as error:
                 self._stop(error)
                 return 0
-            self._count += 1
             if len(self.ids) >= MEMORY:
                 self.ids.clear()
-            self.ids[key] = self._count
-            return self._count
+            self.ids[key] = number
+            return number
 
     def disown(self) -> None:
         """Writes nothing more: the file is the parent process's."""
         self._lock = threading.RLock()
         self._disowned = True
+
+    def _count_again(self) -> None:
+        """Ids are line numbers: counts the lines that are there, and takes back half a one."""
+        written = self._path.read_bytes()
+        whole = written.rfind(b"\n") + 1
+        if whole < len(written):
+            os.truncate(self._path, whole)
+        self._count = written.count(b"\n")
 
     def _append(self, line: bytes) -> None:
         descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
