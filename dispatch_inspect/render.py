@@ -38,12 +38,17 @@ class Line:
 
 
 def tree(
-    trace: StoredTrace, where: str | None = None, depth: int | None = None, fold: bool = True
+    trace: StoredTrace,
+    where: str | None = None,
+    depth: int | None = None,
+    fold: bool = True,
+    tracers: bool = False,
 ) -> Iterator[Line]:
     """The calls of a trace, one line each, made as they are asked for.
 
     ``where`` keeps events that match and, as context, those around them; ``depth`` is how many
-    levels are shown; ``fold`` shows runs of equal siblings once, with ``×N``.
+    levels are shown; ``fold`` shows runs of equal siblings once, with ``×N``; ``tracers`` shows
+    the hops, too, that are there only because the tracer's own modes are on.
     """
     if not len(trace):
         yield Line(0, "...", "nothing was recorded: was the program's work done inside trace()?")
@@ -52,15 +57,18 @@ def tree(
     if matching is not None and not matching.any():
         yield Line(0, "...", nearest(trace, where or ""))
         return
-    printed = _Tree(trace, matching, depth, fold)
+    printed = _Tree(trace, matching, depth, fold, tracers)
     yield from printed.lines(0, len(trace), 0)
     for rule, text in printed.rules.items():
         yield Line(0, f"# note {rule}: {text}")
 
 
 class _Tree:
-    def __init__(self, trace: StoredTrace, matching: Any, depth: int | None, fold: bool) -> None:
+    def __init__(
+        self, trace: StoredTrace, matching: Any, depth: int | None, fold: bool, tracers: bool
+    ) -> None:
         self._trace = trace
+        self._tracers = tracers
         self._matching = matching
         self._depth = depth
         self._fold = fold and matching is None
@@ -79,13 +87,8 @@ class _Tree:
                 yield from self.lines(row + 1, after, level + 1)
 
     def _siblings(self, begin: int, end: int) -> Iterator[tuple[int, int]]:
-        if self._fold:
-            yield from folding.runs(self._trace, begin, end)
-            return
-        row = begin
-        while row < end:
-            yield row, 1
-            row = max(row + 1, self._trace.subtree_end(row))
+        rows = folding.siblings(self._trace, begin, end, self._tracers)
+        return folding.runs(self._trace, rows) if self._fold else ((row, 1) for row in rows)
 
     def _line(self, row: int, count: int, level: int) -> Line:
         event = self._trace.event(row)
@@ -94,6 +97,8 @@ class _Tree:
             parts.append(f"×{count}")
         if event.key is not None and event.kind == "op":
             parts.append(event.key)
+        if event.entered_by == "redispatch":
+            parts.append("redispatch")
         duration = event.duration_ns
         if duration is not None:
             parts.append(format_ns(duration))
@@ -151,6 +156,9 @@ def event_json(event: Event) -> dict[str, Any]:
         "module": event.module,
         "key": event.key,
         "keyset": list(event.keyset),
+        "kernel": event.kernel,
+        "entered_by": event.entered_by,
+        "is_tracers": event.is_tracers,
         "args": {name: _json(value) for name, value in event.args.items()},
         "outputs": [_json(value) for value in event.outputs],
         "aliases": [list(pair) for pair in event.aliases],

@@ -62,9 +62,10 @@ def keys_of(trace: StoredTrace) -> tuple[Array, list[str]]:
     names = trace.column("name").astype(np.int64)
     codes = np.zeros(len(trace), np.int32)
     found: dict[str, int] = {}
-    rows = np.flatnonzero(np.isin(trace.column("kind"), (KIND_CODES["op"], KIND_CODES["hop"])))
+    _add_keys_of_hops(trace, codes, found)
+    rows = np.flatnonzero(trace.column("kind") == KIND_CODES["op"])
     if not len(rows):
-        return codes, []
+        return codes, list(found)
     # the key depends on the operator, the key sets of its tensors and the state: one event of
     # each combination is enough
     raw = _argument_keys(trace, rows)
@@ -78,6 +79,20 @@ def keys_of(trace: StoredTrace) -> tuple[Array, list[str]]:
         numbers.append(found.setdefault(key, len(found) + 1) if key else 0)
     codes[rows] = np.asarray(numbers, np.int32)[group]
     return codes, list(found)
+
+
+def _add_keys_of_hops(trace: StoredTrace, codes: Array, found: dict[str, int]) -> None:
+    rows = np.flatnonzero(trace.column("kind") == KIND_CODES["hop"])
+    if not len(rows):
+        return
+    # one event of each key set, and of each process: bits may mean other keys there
+    _, keysets = _numbered(trace.column("keyset")[rows])
+    lanes = trace.column("lane")[rows].astype(np.int64)
+    first, group = _groups(keysets * (int(lanes.max()) + 1) + lanes)
+    numbers = [
+        found.setdefault(str(trace.event(row).key), len(found) + 1) for row in rows[first].tolist()
+    ]
+    codes[rows] = np.asarray(numbers, np.int32)[group]
 
 
 def _numbered(values: Array) -> tuple[int, Array]:

@@ -8,24 +8,44 @@ from typing import Any
 import numpy as np
 
 from dispatch_inspect.query import derived
+from dispatch_inspect.store.layout import TRACERS
 from dispatch_inspect.store.reader import StoredTrace
 
 Array = np.ndarray[Any, Any]
 
 #: columns in which two events must agree to be shown as one
-_ALIKE = ("kind", "name", "arguments", "result", "outcome", "error", "note")
+_ALIKE = ("kind", "name", "arguments", "result", "outcome", "error", "note", "keyset", "flags")
 
 
-def runs(trace: StoredTrace, begin: int, end: int) -> Iterator[tuple[int, int]]:
-    """The events at one level from ``begin`` to ``end``, as (first row, how many equal ones)."""
+def siblings(trace: StoredTrace, begin: int, end: int, tracers: bool = False) -> Iterator[int]:
+    """The rows of one level from ``begin`` to ``end``.
+
+    In the place of a hop that only the tracer's own modes caused stands what is below it, unless
+    ``tracers``.
+    """
+    flags = trace.column("flags")
     row = begin
     while row < end:
-        first, after, count = row, max(row + 1, trace.subtree_end(row)), 1
-        while after < end and alike(trace, first, after):
-            count += 1
-            after = max(after + 1, trace.subtree_end(after))
-        yield first, count
+        after = max(row + 1, trace.subtree_end(row))
+        if not tracers and flags[row] & TRACERS:
+            yield from siblings(trace, row + 1, after)
+        else:
+            yield row
         row = after
+
+
+def runs(trace: StoredTrace, rows: Iterator[int]) -> Iterator[tuple[int, int]]:
+    """Rows of one level as (first row, how many equal ones)."""
+    first, count = -1, 0
+    for row in rows:
+        if count and alike(trace, first, row):
+            count += 1
+            continue
+        if count:
+            yield first, count
+        first, count = row, 1
+    if count:
+        yield first, count
 
 
 def alike(trace: StoredTrace, this: int, that: int) -> bool:

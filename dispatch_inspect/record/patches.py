@@ -12,9 +12,9 @@ _originals: list[tuple[Any, str, Any]] = []
 
 def _all() -> tuple[tuple[Any, str, Any], ...]:
     # imported late: these modules are the users of recordings, not their parts
-    from dispatch_inspect.record import jitting, modules, regions, registrations, threads
+    from dispatch_inspect.record import jitting, modules, probe, regions, registrations, threads
 
-    parts = (modules, regions, threads, jitting, registrations)
+    parts = (modules, regions, threads, jitting, registrations, probe)
     return tuple(patch for part in parts for patch in part.PATCHES)
 
 

@@ -18,6 +18,7 @@ from dispatch_inspect._version import __version__
 from dispatch_inspect.record.modules import ModuleNames
 from dispatch_inspect.record.names import NameReader
 from dispatch_inspect.record.notes import NOTED_NODES, OTHER_PATH
+from dispatch_inspect.record.probe import ProbeTensorReader, ProbeWriter
 from dispatch_inspect.record.restoring import excluding_mask
 from dispatch_inspect.record.sources import SourceReader
 from dispatch_inspect.record.states import StateReader, key_layout
@@ -39,6 +40,8 @@ class Recorder:
         layers: tuple[str, ...],
         stacks: bool,
         max_events: int | None,
+        threads: bool = True,
+        names: tuple[str, ...] | None = None,
         parent_pid: int | None = None,
     ) -> None:
         layout = key_layout()
@@ -58,14 +61,23 @@ class Recorder:
             started_ns=time.perf_counter_ns(),
             keys=layout,
         )
-        self.writer = TraceWriter(
-            path,
-            process,
-            max_events=max_events,
-            child_pid=None if parent_pid is None else process.pid,
-        )
+        child_pid = None if parent_pid is None else process.pid
+        self.writer: TraceWriter
+        self.tensors: Any
+        if "hops" in layers:
+            writer = ProbeWriter(
+                path,
+                process,
+                max_events=max_events,
+                child_pid=child_pid,
+                threads=threads,
+                names=names,
+            )
+            self.writer, self.tensors = writer, ProbeTensorReader(writer.native)
+        else:
+            self.writer = TraceWriter(path, process, max_events=max_events, child_pid=child_pid)
+            self.tensors = TensorReader(self.writer.tables["descriptors"])
         tables = self.writer.tables
-        self.tensors = TensorReader(tables["descriptors"])
         self.values = ValueReader(tables["values"], self.tensors)
         self.names = NameReader(tables["names"])
         self.states = StateReader(tables["states"], layout)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _imp
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import torch
 import torch.library
 
-from dispatch_inspect.record import forks
+from dispatch_inspect.record import forks, probe
 
 
 def _changing(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -20,6 +21,7 @@ def _changing(function: Callable[..., Any]) -> Callable[..., Any]:
         finally:
             for session in forks.followed():
                 session.recorder.names.forget_tables()
+            probe.look_again()
 
     return change
 
@@ -35,4 +37,6 @@ PATCHES = (
         if name in vars(_LIBRARY)
     ),
     (type(torch.ops), "load_library", _changing(type(torch.ops).load_library)),
+    # an extension module that is imported may register as it is loaded
+    (_imp, "create_dynamic", _changing(_imp.create_dynamic)),
 )

@@ -10,6 +10,7 @@ from torch._C import _push_on_torch_dispatch_stack, _push_on_torch_function_stac
 
 from dispatch_inspect.record import active, forks, modestacks, patches
 from dispatch_inspect.record.calls import FunctionMode, OperatorMode
+from dispatch_inspect.record.probe import ProbeWriter
 from dispatch_inspect.record.recorder import Recorder
 from dispatch_inspect.record.thread import ThreadRecorder
 
@@ -51,7 +52,7 @@ class Session:
         patches.install()
         forks.follow(self)
         others = threading.active_count() - 1
-        if others:
+        if others and self.layers != ("hops",):
             missed = self.recorder.writer.missed
             missed["threads that were running before the recording: their calls are not seen"] = (
                 others
@@ -59,6 +60,16 @@ class Session:
         # makes this thread's files now: not in the middle of a call that may be interrupted
         self.thread()
         self.enter_modes()
+        self._follow_hops()
+
+    def _follow_hops(self) -> None:
+        """Lets the probe record, or not, as it is wanted now."""
+        writer = self.recorder.writer
+        if isinstance(writer, ProbeWriter):
+            writer.probe.set_own_mode(OperatorMode)
+            writer.native.paused = self.paused
+            if not self._over:
+                writer.native.start_hops()
 
     def stop(self, reason: str = "closed", message: str = "") -> None:
         """Ends the recording for all threads and leaves the modes of this one."""
@@ -123,6 +134,7 @@ class Session:
 
     def _update(self) -> None:
         self.paused = self._over or self._user_paused or self._step % self._every != 0
+        self._follow_hops()
 
     def after_fork(self, parent_pid: int) -> None:
         """In a forked child, lets go of the parent's trace and goes on in a part of its own."""
@@ -133,3 +145,4 @@ class Session:
             self._update()
             return
         self.recorder = self._make_recorder(parent_pid)
+        self._follow_hops()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from dispatch_inspect.record import active
+from dispatch_inspect.record import active, probe
 
 _bootstrap = threading.Thread._bootstrap_inner  # type: ignore[attr-defined]
 _start = threading.Thread.start
@@ -28,6 +28,7 @@ _inherited: dict[int, tuple[Any, ...]] = {}
 
 def _run(self: threading.Thread) -> None:
     sessions = _inherited.get(id(self), ())
+    probe.name_thread(self.name)
     entered = []
     try:
         for session in sessions:

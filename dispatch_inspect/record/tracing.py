@@ -17,13 +17,16 @@ from typing import Any, TypeVar
 
 from dispatch_inspect.errors import UsageError
 from dispatch_inspect.reading import Trace
+from dispatch_inspect.record import probe
 from dispatch_inspect.record.filters import CaptureFilter
 from dispatch_inspect.record.recorder import Recorder
 from dispatch_inspect.record.session import Session
 from dispatch_inspect.store.reader import StoredTrace, open_trace
 from dispatch_inspect.store.writer import create_trace, launch_name
 
-LAYERS = ("modules", "functions", "ops")
+LAYERS = ("modules", "functions", "ops", "hops")
+#: what is recorded unless chosen: what needs no compiler
+DEFAULT_LAYERS = LAYERS[:3]
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
@@ -78,7 +81,8 @@ class trace:  # noqa: N801 - a function to its users, like contextlib.suppress
     """Records what the program does inside ``with trace() as t:``, or inside a decorated function.
 
     ``path`` is a directory to make, by custom ``NAME.dtrace``; without one the trace is temporary
-    and goes with the object. ``layers`` chooses among "modules", "functions" and "ops";
+    and goes with the object. ``layers`` chooses among "modules", "functions", "ops" and "hops"
+    (every kernel the dispatcher enters; its probe is compiled at first use);
     ``stacks`` keeps the whole Python stack of each event instead of the user's line.
     ``max_events`` ends the recording after so many events. ``names`` and ``modules`` are glob
     patterns: only calls of such names, inside such modules, are recorded. ``every=n`` records
@@ -91,7 +95,7 @@ class trace:  # noqa: N801 - a function to its users, like contextlib.suppress
         self,
         path: str | os.PathLike[str] | None = None,
         *,
-        layers: Sequence[str] = LAYERS,
+        layers: Sequence[str] = DEFAULT_LAYERS,
         stacks: bool = False,
         max_events: int | None = None,
         names: Sequence[str] | None = None,
@@ -192,6 +196,9 @@ def _record(path: Path | None, overwrite: bool, options: Options) -> Recording:
     if path is None:
         path = Path(tempfile.mkdtemp(prefix="dispatch_inspect-")) / "trace.dtrace"
     path = path.absolute()
+    if "hops" in options.layers:
+        # a probe that cannot be compiled is an error before anything is made
+        probe.load()
     create_trace(path, overwrite=overwrite, run="" if temporary else launch_name())
 
     def make_recorder(parent_pid: int | None) -> Recorder:
@@ -200,6 +207,8 @@ def _record(path: Path | None, overwrite: bool, options: Options) -> Recording:
             layers=options.layers,
             stacks=options.stacks,
             max_events=options.max_events,
+            threads=options.threads,
+            names=options.names,
             parent_pid=parent_pid,
         )
         if options.names is not None or options.modules is not None:
@@ -231,8 +240,6 @@ def _checked_layers(layers: Sequence[str]) -> tuple[str, ...]:
     if unknown or not chosen:
         got = ", ".join(repr(layer) for layer in unknown) or "none"
         hint = "layers are: " + ", ".join(LAYERS)
-        if "hops" in unknown:
-            hint += "; hops need the native probe, which this version does not have"
         raise UsageError(f"unknown layer: {got}" if unknown else "no layer was chosen", hint)
     return tuple(layer for layer in LAYERS if layer in chosen)
 

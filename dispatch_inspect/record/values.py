@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
+from dispatch_inspect.record.probe import ProbeTensorReader
 from dispatch_inspect.record.tensors import TensorReader
 from dispatch_inspect.store.lane_writer import Operand
 from dispatch_inspect.store.records import Values
@@ -43,7 +44,7 @@ _END = object()
 class ValueReader:
     """Turns the values of a call into one number of the ``values`` table and operands."""
 
-    def __init__(self, table: TableWriter, tensors: TensorReader) -> None:
+    def __init__(self, table: TableWriter, tensors: TensorReader | ProbeTensorReader) -> None:
         self._table = table
         self._ids = table.ids
         self._tensors = tensors

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from dispatch_inspect import keys
 from dispatch_inspect.store import linking
-from dispatch_inspect.store.layout import KINDS, OPEN
+from dispatch_inspect.store.layout import CALLED, KINDS, OPEN, TRACERS
 from dispatch_inspect.store.records import ErrorRecord, Frame, Note, OperatorName, State, Values
 from dispatch_inspect.store.tensor import TensorInfo
 from dispatch_inspect.store.values import decode, tensors_in
@@ -177,12 +177,15 @@ class Event:
     def keyset(self) -> tuple[str, ...]:
         """The key set with which the dispatcher was entered, highest priority first.
 
-        That of the arguments with the thread's included keys, without its excluded ones; only
-        operators have one. Keys that only this tool's modes added are left out.
+        Of a hop, that with which its kernel was entered. Of an op, that of the arguments with the
+        thread's included keys, without its excluded ones; keys that only this tool's modes added
+        are left out. Other events have none.
         """
         layout = self._trace.part_of(self.id)[0].process.keys
         if layout is None or self.kind not in ("op", "hop"):
             return ()
+        if self.kind == "hop":
+            return keys.names(self._number("keyset"), layout)
         raw = 0
         for value in self._raw_keys():
             raw |= value
@@ -191,22 +194,69 @@ class Event:
 
     @property
     def route(self) -> tuple[tuple[str, str], ...]:
-        """The keys with a kernel that the call passes, as (key, kernel), by the dispatch table.
+        """The keys with a kernel that the call passes, as (key, kernel), top to bottom.
 
-        A prediction from the key set and the table at the operator's first call.
+        Of a hop, what it passed: itself and what it redispatched to. Of an op, a prediction from
+        the key set and the dispatch table at the operator's first call.
         """
         record = self._record("name", "names")
         if not isinstance(record, OperatorName):
             return ()
+        if self.kind == "hop":
+            return tuple((hop.key or "", hop.kernel or "") for hop in self._redispatches())
         return keys.answering(self.keyset, record.kernels)
 
     @property
     def key(self) -> str | None:
-        """For an operator, the key whose kernel the call went on to below the Python key."""
+        """The dispatch key whose kernel ran.
+
+        Of a hop, the key it was entered for; of an op, the key whose kernel the call went on to
+        below the Python key.
+        """
         if self.kind not in ("op", "hop"):
             return None
+        if self.kind == "hop":
+            return (*self.keyset, "Undefined")[0]
         below = [key for key, _ in self.route if not keys.above_python(key) and key != "Python"]
         return below[0] if below else None
+
+    @property
+    def kernel(self) -> str | None:
+        """Of a hop, where its kernel was registered and by which rule it answers, as PyTorch says.
+
+        For example "registered at .../RegisterCPU.cpp:3110 [kernel]". None where there was none.
+        """
+        record = self._record("name", "names")
+        if self.kind != "hop" or not isinstance(record, OperatorName):
+            return None
+        key = self.key
+        return next((text for text, names in record.kernels.items() if key in names), None)
+
+    @property
+    def entered_by(self) -> str | None:
+        """Of a hop, how the dispatcher was entered: "call" or "redispatch"."""
+        if self.kind != "hop":
+            return None
+        return "call" if self._number("flags") & CALLED else "redispatch"
+
+    @property
+    def is_tracers(self) -> bool:
+        """Whether a hop is there only because the tracer's own modes are on."""
+        return bool(self._number("flags") & TRACERS)
+
+    def _redispatches(self) -> Iterator[Event]:
+        hop: Event | None = self
+        while hop is not None:
+            yield hop
+            name = hop.name
+            hop = next(
+                (
+                    one
+                    for one in hop.children
+                    if one.kind == "hop" and one.name == name and one.entered_by == "redispatch"
+                ),
+                None,
+            )
 
     @property
     def error(self) -> ErrorRecord | None:

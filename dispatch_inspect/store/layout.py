@@ -51,6 +51,8 @@ EVENT_COLUMNS: dict[str, str] = {
     "node_sequence": "Q",  # that node's sequence number + 1
     "error": "I",  # errors
     "note": "I",  # notes: what the tracer changed here
+    "keyset": "Q",  # hops: the raw key set the kernel was entered with
+    "flags": "B",  # hops: CALLED, TRACERS, MISSING
 }
 
 #: operand column -> type code. Inputs of an event are consecutive rows, so are its outputs.
@@ -65,6 +67,10 @@ OPERAND_COLUMNS: dict[str, str] = {
 KINDS = ("module", "function", "op", "hop", "region")
 #: kind -> number in the ``kind`` column
 KIND_CODES = {kind: code for code, kind in enumerate(KINDS, start=1)}
+
+#: flags of a hop: entered by Dispatcher::call (else by redispatch); entered only because the
+#: tracer's own modes are on; there was no kernel
+CALLED, TRACERS, MISSING = 1, 2, 4
 
 OPEN, RETURNED, RAISED = 0, 1, 2
 OUTCOMES = ("open", "returned", "raised")

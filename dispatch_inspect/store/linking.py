@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from dispatch_inspect.store.reader import StoredTrace
 
 _BACKWARD = re.compile(r"Backward\d*$")
-_OP = KIND_CODES["op"]
+_OPERATORS = (KIND_CODES["op"], KIND_CODES["hop"])
 
 
 def forward_of(trace: StoredTrace, row: int) -> int | None:
@@ -38,7 +38,7 @@ def forward_of(trace: StoredTrace, row: int) -> int | None:
 def _first_to_see(trace: StoredTrace, number: int) -> list[int]:
     """In each lane, the first operator that saw ``number`` as the next sequence number."""
     sequences, lanes, kinds = (trace.column(name) for name in ("sequence", "lane", "kind"))
-    seen = np.flatnonzero((sequences == number) & (kinds == _OP))
+    seen = np.flatnonzero((sequences == number) & np.isin(kinds, _OPERATORS))
     found: dict[int, Any] = {}
     for one in seen.tolist():
         found.setdefault(int(lanes[one]), one)

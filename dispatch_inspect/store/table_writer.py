@@ -43,15 +43,8 @@ class TableWriter:
                 return found
             if self._disowned:
                 return 0
-            try:
-                if self._unsure:
-                    self._count_again()
-                self._unsure = True
-                self._append(line)
-                self._count = number = self._count + 1
-                self._unsure = False
-            except OSError as error:
-                self._stop(error)
+            number = self._write(line)
+            if not number:
                 return 0
             if len(self.ids) >= MEMORY:
                 self.ids.clear()
@@ -62,6 +55,20 @@ class TableWriter:
         """Writes nothing more: the file is the parent process's."""
         self._lock = threading.RLock()
         self._disowned = True
+
+    def _write(self, line: bytes) -> int:
+        """Appends a line and returns its number from 1; 0 when the disk refuses."""
+        try:
+            if self._unsure:
+                self._count_again()
+            self._unsure = True
+            self._append(line)
+            self._count = number = self._count + 1
+            self._unsure = False
+        except OSError as error:
+            self._stop(error)
+            return 0
+        return number
 
     def _count_again(self) -> None:
         """Ids are line numbers: counts the lines that are there, and takes back half a one."""

@@ -44,9 +44,10 @@ class TraceWriter:
         self.missed: dict[str, int] = {}
         self.directory.mkdir()
         (self.directory / layout.PROCESS_FILE).write_text(process.model_dump_json() + "\n")
-        self.tables = {
-            name: TableWriter(self.directory / f"{name}.jsonl", self._stop) for name in TABLES
-        }
+        self.tables = self._make_tables()
+
+    def _make_tables(self) -> dict[str, TableWriter]:
+        return {name: TableWriter(self.directory / f"{name}.jsonl", self._stop) for name in TABLES}
 
     @property
     def event_count(self) -> int:
@@ -76,19 +77,22 @@ class TraceWriter:
         with self._lock:
             end = self.ended or _end(reason, message)
             self.ended = end
-            for thread, lane in self._lanes:
-                mine = thread is None or thread is threading.current_thread()
-                try:
-                    lane.close(cut=mine or not thread.is_alive())  # type: ignore[union-attr]
-                except OSError:
-                    # the space is not given back; the events are all there
-                    continue
+            self._close_lanes()
             try:
                 text = end.model_copy(update={"missed": dict(self.missed)}).model_dump_json()
                 (self.directory / layout.END_FILE).write_text(text + "\n")
             except OSError:
                 # without it the trace reads as ended early, which is true
                 return
+
+    def _close_lanes(self) -> None:
+        for thread, lane in self._lanes:
+            mine = thread is None or thread is threading.current_thread()
+            try:
+                lane.close(cut=mine or not thread.is_alive())  # type: ignore[union-attr]
+            except OSError:
+                # the space is not given back; the events are all there
+                continue
 
     def disown(self) -> None:
         """Lets go of everything without touching the disk: what a forked child does."""
@@ -108,14 +112,16 @@ class TraceWriter:
             granted = min(rows, self._free, 256 if self._free < 1 << 40 else rows)
             self._free -= granted
             if not granted and rows:
-                self.ended = _end("limit", "max_events was reached")
+                self._end("limit", "max_events was reached")
             return granted
 
-    def _stop(self, error: OSError) -> None:
+    def _end(self, reason: str, message: str) -> None:
         if self.ended is None:
-            full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-            text = "no space left on the disk" if full else f"cannot write: {error}"
-            self.ended = _end("disk", text)
+            self.ended = _end(reason, message)
+
+    def _stop(self, error: OSError) -> None:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+        self._end("disk", "no space left on the disk" if full else f"cannot write: {error}")
 
 
 def _end(reason: str, message: str) -> End:
