@@ -171,7 +171,7 @@ def test_options_reach_the_recorder(tmp_path: Path) -> None:
     )
     assert "max_events" in done.stderr
     assert di.load(tmp_path / "t.dtrace").names() == ["aten::ones"] * 4
-    bad = recorded("--layers", "hops", "-o", "u.dtrace", "program.py", cwd=tmp_path)
+    bad = recorded("--layers", "hips", "-o", "u.dtrace", "program.py", cwd=tmp_path)
     assert bad.returncode == 2
-    assert "native probe" in bad.stderr
+    assert "layers are: modules, functions, ops, hops" in bad.stderr
     assert not (tmp_path / "u.dtrace").exists()

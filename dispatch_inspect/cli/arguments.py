@@ -17,6 +17,7 @@ VERBS = {
     "run": "record a program while it runs",
     "tree": "print a trace, call by call",
     "stats": "sum a trace up: calls and times by name, key, module, dtype or file",
+    "build": "compile the probe that records hops, ahead of its first use",
     "doctor": "say what this installation is and can do",
 }
 
@@ -103,7 +104,7 @@ def _add_run(verb: argparse.ArgumentParser) -> None:
         "--layers",
         default="modules,functions,ops",
         metavar="L,L",
-        help="what to record: modules, functions, ops (default: all)",
+        help="what to record: modules, functions, ops, hops (default: all but hops)",
     )
     verb.add_argument("--stacks", action="store_true", help="keep whole Python stacks")
     verb.add_argument("--max-events", type=int, metavar="N", help="end recording after N events")
@@ -121,6 +122,9 @@ def _add_tree(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--where", metavar="FILTER", help="only what matches, with what is around it")
     verb.add_argument("--depth", type=int, metavar="N", help="show N levels")
     verb.add_argument("--no-fold", action="store_true", help="show each of a run of equal calls")
+    verb.add_argument(
+        "--tracers", action="store_true", help="show hops, too, that only recording caused"
+    )
     verb.add_argument("--json", action="store_true", help="one JSON object an event")
 
 
@@ -138,6 +142,10 @@ def _add_stats(verb: argparse.ArgumentParser) -> None:
     form.add_argument("--csv", action="store_true", help="comma-separated, with a header")
 
 
+def _add_build(verb: argparse.ArgumentParser) -> None:
+    del verb
+
+
 def _add_doctor(verb: argparse.ArgumentParser) -> None:
     del verb
 
@@ -146,6 +154,7 @@ _ADD: dict[str, Callable[[argparse.ArgumentParser], None]] = {
     "run": _add_run,
     "tree": _add_tree,
     "stats": _add_stats,
+    "build": _add_build,
     "doctor": _add_doctor,
 }
 

@@ -37,7 +37,7 @@ def findings() -> Iterator[tuple[str, str]]:
     for package in ("torch", "numpy", "pydantic", "textual", "rich", "ninja"):
         yield package, _version(package)
     yield "recording", _recording()
-    yield "probe", "not part of this version: hops cannot be recorded"
+    yield "probe", _probe()
     yield "compiler", _compiler()
     yield "terminal", _terminal()
     yield "temporary", _temporary()
@@ -66,6 +66,24 @@ def _recording() -> str:
         return "yes: torch works"
     last = (done.stderr.strip().splitlines() or ["no message"])[-1]
     return f"no: torch does not work here: {last}"
+
+
+def _probe() -> str:
+    try:
+        require_torch()
+        from dispatch_inspect import building
+        from dispatch_inspect.record import probe
+
+        if not building.is_built(probe.PART, probe.MODULE):
+            return "not compiled yet: `dispatch-inspect build`, or at the first use of hops"
+        found = probe.load().counts()
+    except UsageError as error:
+        return f"no: {error.message}"
+    text = f"yes: {found['kernels']:,} kernels of {found['operators']:,} operators"
+    if found["unboxable"]:
+        names = sorted(set(found["unboxable"]))
+        text += f"; {len(names)} left alone, which cannot be called boxed: {', '.join(names)}"
+    return text
 
 
 def _compiler() -> str:

@@ -38,7 +38,8 @@ def carry_out(options: argparse.Namespace) -> int:
         sys.stdout.flush()
         return 0
     fold = not options.no_fold
-    for line in render.tree(trace.stored, options.where, options.depth, fold):
+    shown = render.tree(trace.stored, options.where, options.depth, fold, options.tracers)
+    for line in shown:
         print_line(line)
     sys.stdout.flush()
     print_notes(trace)
