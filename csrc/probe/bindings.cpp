@@ -353,45 +353,94 @@ PyType_Spec recorder_spec = {"dispatch_inspect_probe.Recorder", sizeof(PyRecorde
 
 // ---- what the recorder asks of Python
 
-bool has_interpreter_lock() { return PyGILState_Check() == 1; }
+bool can_ask_python() {
+#if PY_VERSION_HEX >= 0x030D0000
+  return Py_IsInitialized() && !Py_IsFinalizing();
+#else
+  return Py_IsInitialized() && !_Py_IsFinalizing();
+#endif
+}
+
+// The interpreter's lock, and the thread's error indicator kept as it was.
+class Asking {
+ public:
+  Asking() : state_(PyGILState_Ensure()) { PyErr_Fetch(&type_, &value_, &traceback_); }
+  ~Asking() {
+    PyErr_Restore(type_, value_, traceback_);
+    PyGILState_Release(state_);
+  }
+  PyObject* error() const { return value_; }
+  PyObject* error_type() const { return type_; }
+
+ private:
+  PyGILState_STATE state_;
+  PyObject *type_, *value_, *traceback_;
+};
+
+// "package.Class", read from the class itself: no metaclass is asked.
+std::string qualified_name(PyTypeObject* type, bool builtins) {
+  if (!(type->tp_flags & Py_TPFLAGS_HEAPTYPE)) {
+    const std::string name = type->tp_name;
+    return !builtins && name.rfind("builtins.", 0) == 0 ? name.substr(9) : name;
+  }
+  const char* name = PyUnicode_AsUTF8(reinterpret_cast<PyHeapTypeObject*>(type)->ht_qualname);
+  PyObject* module = type->tp_dict ? PyDict_GetItemString(type->tp_dict, "__module__") : nullptr;
+  const char* place = module && PyUnicode_Check(module) ? PyUnicode_AsUTF8(module) : nullptr;
+  PyErr_Clear();
+  if (!name) return type->tp_name;
+  if (!place || (!builtins && (std::string_view(place) == "builtins" || std::string_view(place) == "__main__"))) return name;
+  return std::string(place) + "." + name;
+}
 
 // The class of a tensor, and attributes that fake tensors and wrappers keep in their own
 // dictionary: read there, so that nobody's Python runs.
 bool python_facts(c10::TensorImpl* tensor, PythonFacts& facts) {
   PyObject* object = tensor->pyobj_slot()->load_pyobj();
-  if (!object) return false;
-  if (!has_interpreter_lock()) {
-    facts.subclass = Py_TYPE(object)->tp_name;
+  if (!object || !can_ask_python()) return false;
+  Asking asking;
+  facts.subclass = qualified_name(Py_TYPE(object), true);
+  PyObject* attributes = PyObject_GenericGetDict(object, nullptr);
+  if (!attributes) {
+    PyErr_Clear();
     return true;
   }
-  PyObject *type, *value, *traceback;
-  PyErr_Fetch(&type, &value, &traceback);
-  auto* known = reinterpret_cast<PyObject*>(Py_TYPE(object));
-  auto text = [&](const char* name) {
-    PyObject* found = PyObject_GetAttrString(known, name);
-    const char* utf8 = found && PyUnicode_Check(found) ? PyUnicode_AsUTF8(found) : nullptr;
-    std::string copy = utf8 ? utf8 : "?";
-    Py_XDECREF(found);
-    return copy;
-  };
-  facts.subclass = text("__module__") + "." + text("__qualname__");
-  if (PyObject* attributes = PyObject_GenericGetDict(object, nullptr)) {
-    PyObject* device = PyDict_GetItemString(attributes, "fake_device");
-    if (device && THPDevice_Check(device)) facts.device = reinterpret_cast<THPDevice*>(device)->device.str();
-    PyObject* sizes = PyDict_GetItemString(attributes, "_size");
-    if (sizes && PyTuple_Check(sizes)) {
-      facts.has_sizes = true;
-      for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(sizes) && facts.has_sizes; i++) {
-        PyObject* one = PyTuple_GET_ITEM(sizes, i);
-        facts.has_sizes = PyLong_CheckExact(one);
-        if (facts.has_sizes) facts.sizes.push_back(PyLong_AsLongLong(one));
-      }
-      if (!facts.has_sizes) facts.sizes.clear();
+  PyObject* device = PyDict_GetItemString(attributes, "_fake_device");
+  if (!device) device = PyDict_GetItemString(attributes, "fake_device");
+  if (device && THPDevice_Check(device)) facts.device = reinterpret_cast<THPDevice*>(device)->device.str();
+  PyObject* sizes = PyDict_GetItemString(attributes, "_size");
+  if (sizes && PyTuple_Check(sizes)) {
+    facts.has_sizes = true;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(sizes) && facts.has_sizes; i++) {
+      PyObject* one = PyTuple_GET_ITEM(sizes, i);
+      facts.has_sizes = PyLong_CheckExact(one);
+      if (facts.has_sizes) facts.sizes.push_back(PyLong_AsLongLong(one));
     }
-    Py_DECREF(attributes);
+    if (!facts.has_sizes) facts.sizes.clear();
   }
-  PyErr_Restore(type, value, traceback);
+  Py_DECREF(attributes);
   return true;
+}
+
+// An exception of Python: its type, and its message when that is plain text. The error is either
+// in the C++ exception or still where Python left it, in the thread's indicator.
+hops::ErrorText describe_python_error(PyObject* type, PyObject* value) {
+  if (!can_ask_python()) return {"Exception", ""};
+  Asking asking;
+  if (!type) {
+    type = asking.error_type();
+    value = asking.error();
+  }
+  hops::ErrorText found{"Exception", ""};
+  if (type && PyType_Check(type)) found.type = qualified_name(reinterpret_cast<PyTypeObject*>(type), false);
+  PyObject* text = value;
+  if (value && PyExceptionInstance_Check(value)) {
+    PyObject* args = reinterpret_cast<PyBaseExceptionObject*>(value)->args;
+    text = args && PyTuple_Check(args) && PyTuple_GET_SIZE(args) ? PyTuple_GET_ITEM(args, 0) : nullptr;
+  }
+  if (text && PyUnicode_CheckExact(text))
+    if (const char* utf8 = PyUnicode_AsUTF8(text)) found.message = std::string(utf8).substr(0, 2000);
+  PyErr_Clear();
+  return found;
 }
 
 hops::ErrorText describe_exception() {
@@ -399,14 +448,7 @@ hops::ErrorText describe_exception() {
   try {
     throw;
   } catch (const python_error& error) {
-    hops::ErrorText found{"Exception", ""};
-    if (error.type) found.type = reinterpret_cast<PyTypeObject*>(error.type)->tp_name;
-    if (error.value && has_interpreter_lock()) {
-      PyObject* args = PyExceptionInstance_Check(error.value) ? reinterpret_cast<PyBaseExceptionObject*>(error.value)->args : nullptr;
-      if (args && PyTuple_Check(args) && PyTuple_GET_SIZE(args) && PyUnicode_CheckExact(PyTuple_GET_ITEM(args, 0)))
-        if (const char* text = PyUnicode_AsUTF8(PyTuple_GET_ITEM(args, 0))) found.message = cut(text);
-    }
-    return found;
+    return describe_python_error(error.type, error.value);
   } catch (const c10::IndexError& error) {
     return {"IndexError", cut(error.what_without_backtrace())};
   } catch (const c10::ValueError& error) {
@@ -422,7 +464,8 @@ hops::ErrorText describe_exception() {
   } catch (const c10::Error& error) {
     return {"RuntimeError", cut(error.what_without_backtrace())};
   } catch (const pybind11::error_already_set& error) {
-    return {"Exception", ""};
+    pybind11::gil_scoped_acquire lock;
+    return describe_python_error(error.type().ptr(), error.value().ptr());
   } catch (const std::exception& error) {
     return {"RuntimeError", cut(error.what())};
   } catch (...) {

@@ -404,6 +404,8 @@ class Frame {
     read_node(part, what);
     what.keyset = keys.raw_repr();
     what.flags = flags | (own_modes && is_tracers(keys, arguments, count) ? kTracers : 0);
+    // the disk is full, or recording ends just now
+    if (!what.name || !what.arguments || !what.state) return;
     what.now = now_ns();
     row.row = part.lane->begin(what, operands.data(), operands.size());
     if (row.row == Lane::kNoRow) return;

@@ -123,9 +123,10 @@ void Recorder::stop(int error) {
 void Recorder::close() {
   threads::deactivate(*this);
   std::lock_guard<std::mutex> guard(mutex_);
-  closed_.store(true);
   const Lane* mine = threads::lane_of(*this);
+  // lanes before tables: no event may begin that a table refuses to name
   for (auto& lane : lanes_) lane->close(lane.get() == mine);
+  closed_.store(true);
 }
 
 void Recorder::disown() {

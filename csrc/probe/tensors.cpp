@@ -1,5 +1,6 @@
 #include "tensors.h"
 
+#include <ATen/FunctionalTensorWrapper.h>
 #include <c10/core/ScalarType.h>
 
 #include "json.h"
@@ -20,9 +21,18 @@ struct Expose {
   friend constexpr auto member(Tag) { return Member; }
 };
 template struct Expose<PolicyTag, &c10::TensorImpl::matches_policy>;
+struct PythonPolicyTag {
+  friend constexpr auto member(PythonPolicyTag);
+};
+template struct Expose<PythonPolicyTag, &c10::TensorImpl::matches_python_custom>;
 
-bool has_policy(const c10::TensorImpl* tensor, c10::TensorImpl::SizesStridesPolicy policy) {
-  return (tensor->*member(PolicyTag{}))(policy);
+using Policy = c10::TensorImpl::SizesStridesPolicy;
+
+bool has_policy(const c10::TensorImpl* tensor, Policy policy) { return (tensor->*member(PolicyTag{}))(policy); }
+
+// Whether its class would be asked, in Python.
+bool has_python_policy(const c10::TensorImpl* tensor, Policy policy) {
+  return tensor->is_python_dispatch() && (tensor->*member(PythonPolicyTag{}))(policy);
 }
 
 const char* layout_name(c10::Layout layout) {
@@ -76,23 +86,25 @@ void read_symbols(const c10::TensorImpl* tensor, Facts& facts) {
 }
 
 void read_sizes(const c10::TensorImpl* tensor, Facts& facts) {
-  using Policy = c10::TensorImpl::SizesStridesPolicy;
-  const bool overrides = tensor->is_python_dispatch();
-  if (has_policy(tensor, Policy::CustomSizes)) {
-    // nested tensors have none; a subclass would be asked in Python
-    return;
+  if (has_python_policy(tensor, Policy::CustomSizes)) return;
+  if (tensor->key_set().has(c10::DispatchKey::Functionalize)) {
+    // what it stands for knows its sizes
+    const auto* wrapper = dynamic_cast<const at::FunctionalTensorWrapper*>(tensor);
+    if (wrapper) return read_sizes(wrapper->value().unsafeGetTensorImpl(), facts);
   }
   if (tensor->has_symbolic_sizes_strides()) {
     read_symbols(tensor, facts);
     return;
   }
+  // nested tensors have none
+  if (has_policy(tensor, Policy::CustomSizes)) return;
   facts.has_sizes = true;
   facts.sizes = tensor->sizes_default();
   if (!has_policy(tensor, Policy::CustomStrides)) {
     facts.has_strides = facts.has_offset = true;
     facts.strides = tensor->strides_default();
     facts.offset = tensor->storage_offset_default();
-  } else if (!overrides && facts.layout && std::string_view(facts.layout) == "strided") {
+  } else if (!has_python_policy(tensor, Policy::CustomStrides) && facts.layout && std::string_view(facts.layout) == "strided") {
     try {
       facts.strides = tensor->strides();
       facts.offset = tensor->storage_offset();

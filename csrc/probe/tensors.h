@@ -93,7 +93,7 @@ struct PythonFacts {
   bool has_sizes = false;
   std::vector<int64_t> sizes;
 };
-// Set by the bindings. May be called without the interpreter's lock.
+// Set by the bindings. Takes the interpreter's lock, as the dispatcher does for such tensors.
 extern bool (*read_python_facts)(c10::TensorImpl* tensor, PythonFacts& facts);
 
 } // namespace dispatch_inspect

@@ -197,7 +197,7 @@ def _short(value: Any) -> str | None:
 
 def _describe(tensor: torch.Tensor, known: dict[str, Any]) -> Descriptor:
     """A tensor's descriptor; ``known`` holds attributes a subclass keeps in plain sight."""
-    device = known.get("fake_device") or _attempt(lambda: tensor.device)
+    device = known.get("_fake_device", known.get("fake_device")) or _attempt(lambda: tensor.device)
     shape = _attempt(lambda: tensor.shape)
     offset = _attempt(tensor.storage_offset)
     symbolic = shape is not None and any(type(one) is not int for one in shape)
