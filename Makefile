@@ -6,7 +6,12 @@ BIN := $(VENV)/bin
 READY := $(VENV)/ready
 DEMO := demo.dtrace
 
-.PHONY: demo test lint benchmark clean
+# the C++ parts, and the tests that run them, under AddressSanitizer and UndefinedBehaviorSanitizer
+SANITIZERS := -O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined \
+  -fno-sanitize=vptr -fno-sanitize-recover=undefined
+CXX_OF_PATH := $(or $(shell command -v g++),c++)
+
+.PHONY: demo test lint sanitize benchmark clean
 
 demo: $(READY)
 	@$(BIN)/dispatch-inspect run --force -o $(DEMO) examples/train_transformer.py
@@ -27,6 +32,11 @@ lint: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+sanitize: $(READY)
+	LD_PRELOAD="$$($(CXX_OF_PATH) -print-file-name=libasan.so) $$($(CXX_OF_PATH) -print-file-name=libubsan.so) $$($(CXX_OF_PATH) -print-file-name=libstdc++.so)" \
+	ASAN_OPTIONS=detect_leaks=0 DISPATCH_INSPECT_CXXFLAGS="$(SANITIZERS)" \
+	  $(BIN)/python -m pytest -n auto tests/hops
 
 benchmark: $(READY)
 	$(BIN)/python benchmarks/overhead.py

@@ -63,6 +63,8 @@ SUBJECTS: dict[str, Callable[[], Any]] = {
     "trace: functions + ops": recording("functions", "ops"),
     "trace: modules + functions + ops": recording("modules", "functions", "ops"),
     "trace: the same with stacks": recording("modules", "functions", "ops", stacks=True),
+    "trace: hops": recording("hops"),
+    "trace: modules + functions + ops + hops": recording("modules", "functions", "ops", "hops"),
 }
 
 
