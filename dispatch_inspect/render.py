@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from dispatch_inspect.query import folding
+from dispatch_inspect.query.blind import Unseen
 from dispatch_inspect.query.evaluate import select
 from dispatch_inspect.query.notated import pattern_of
 from dispatch_inspect.query.statistics import Row
@@ -218,7 +219,16 @@ def stats(rows: Sequence[Row], by: str) -> Iterator[str]:
         yield "  ".join([*cells, line[-1]]).rstrip()
 
 
-def stats_json(rows: Sequence[Row]) -> str:
+def blind(rows: Sequence[Unseen]) -> Iterator[str]:
+    """Calls that no mode saw, as an aligned table."""
+    table = [("name", "calls", "inside")]
+    table += [(row.name, f"{row.calls:,}", row.inside or "(no operator)") for row in rows]
+    widths = [max(len(line[place]) for line in table) for place in range(2)]
+    for name, calls, inside in table:
+        yield f"{name.ljust(widths[0])}  {calls.rjust(widths[1])}  {inside}"
+
+
+def stats_json(rows: Sequence[Row | Unseen]) -> str:
     """Statistics as a JSON list; times in nanoseconds."""
     return json.dumps([asdict(row) for row in rows], ensure_ascii=False, indent=1)
 

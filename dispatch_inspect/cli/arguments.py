@@ -137,6 +137,7 @@ def _add_stats(verb: argparse.ArgumentParser) -> None:
         "--sort", default="self", metavar="COLUMN", help="self, total, calls, share, errors, name"
     )
     verb.add_argument("--where", metavar="FILTER", help="only events that match")
+    verb.add_argument("--blind", action="store_true", help="calls that no dispatch mode saw")
     form = verb.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="a JSON list")
     form.add_argument("--csv", action="store_true", help="comma-separated, with a header")
