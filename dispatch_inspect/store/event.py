@@ -278,17 +278,26 @@ class Event:
 
     @property
     def stack(self) -> tuple[Frame, ...]:
-        """The user's line, or with ``stacks=True`` the Python stack, innermost first."""
+        """The user's line, or with ``stacks=True`` the Python stack, innermost first.
+
+        A hop has that of the event around it which has one: kernels know no Python.
+        """
         stacks, frames = self._trace.table("stacks"), self._trace.table("frames")
         offset, frame_offset = self._offset("stacks"), self._offset("frames")
         found: list[Frame] = []
-        record = stacks.get(self._number("stack"))
+        record = stacks.get(self._stack_number())
         while record is not None and len(found) < 10_000:
             frame = frames.get(record.frame + frame_offset + 1)
             if frame is not None:
                 found.append(frame)
             record = None if record.caller is None else stacks.get(record.caller + offset + 1)
         return tuple(found)
+
+    def _stack_number(self) -> int:
+        around: Event | None = self
+        while around is not None and around.kind == "hop" and not around._number("stack"):
+            around = around.parent
+        return 0 if around is None else around._number("stack")
 
     @property
     def node(self) -> str | None:

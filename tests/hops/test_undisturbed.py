@@ -278,6 +278,32 @@ def test_views_in_a_loop_are_different_tensors() -> None:
     assert used == [one.tensor_id for one in views]
 
 
+def test_all_layers_stand_in_one_tree() -> None:
+    layer = nn.Linear(3, 4)
+    with di.trace(layers=("modules", "functions", "ops", "hops")) as trace:
+        layer(torch.ones(2, 3))
+    call = trace.where("aten::addmm kind:hop key:CPU")[0]
+    above, event = [], call.parent
+    while event is not None:
+        above.append((event.kind, event.name))
+        event = event.parent
+    kinds = [kind for kind, _ in above]
+    assert [kinds.index(kind) for kind in ("op", "hop", "function", "module")] == sorted(
+        kinds.index(kind) for kind in ("op", "hop", "function", "module")
+    )
+    assert ("op", "aten::addmm") in above
+    assert ("function", "torch.nn.functional.linear") in above
+    # one tensor, one number, in every layer
+    op = trace.where("aten::addmm kind:op")[0]
+    assert op.args["mat2"].tensor_id == call.args["mat2"].tensor_id
+    assert [one.tensor_id for one in op.outputs] == [one.tensor_id for one in call.outputs]
+    # the line of the program, from the function around the hop
+    assert call.stack[0].file == __file__
+    own = [event for event in trace.events if event.is_tracers]
+    assert {event.key for event in own} == {"Python", "PythonTLSSnapshot"}
+    assert "@Python" not in trace.tree()
+
+
 def test_nested_recordings_each_have_their_own() -> None:
     with hops() as outer:
         torch.ones(1).sin()
