@@ -15,6 +15,7 @@ import sys
 import sysconfig
 import tempfile
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 
@@ -124,18 +125,21 @@ def _keep(folder: Path, target: Path) -> None:
 
 
 def _target(part: str, name: str, flags: Sequence[str]) -> Path:
+    return _cache() / _folder_name(part, tuple(flags), os.environ.get("CXX", "")) / f"{name}.so"
+
+
+@cache
+def _folder_name(part: str, flags: tuple[str, ...], compiler: str) -> str:
     import torch
 
     digest = hashlib.sha256()
     for path in sorted((_SOURCES / part).iterdir()):
         if path.suffix in (".cpp", ".h"):
             digest.update(path.name.encode() + b"\0" + path.read_bytes())
-    digest.update("\0".join((*flags, os.environ.get("CXX", ""), sys.version)).encode())
+    digest.update("\0".join((*flags, compiler, sys.version)).encode())
     digest.update(str(torch._C._GLIBCXX_USE_CXX11_ABI).encode())
     tag = sysconfig.get_config_var("SOABI") or sys.implementation.cache_tag
-    return (
-        _cache() / f"{part}-torch{torch.__version__}-{tag}-{digest.hexdigest()[:16]}" / f"{name}.so"
-    )
+    return f"{part}-torch{torch.__version__}-{tag}-{digest.hexdigest()[:16]}"
 
 
 def _cache() -> Path:

@@ -12,6 +12,9 @@
 #include <string_view>
 #include <typeinfo>
 
+#include "bindings.h"
+#include "calls.h"
+#include "context.h"
 #include "hops.h"
 #include "recorder.h"
 #include "threads.h"
@@ -323,6 +326,7 @@ PyObject* recorder_missed(PyObject* self, PyObject*) {
 
 PyObject* recorder_ended(PyObject* self, void*) { return PyLong_FromLong(recorder_of(self)->ended()); }
 PyObject* recorder_count(PyObject* self, void*) { return number(recorder_of(self)->event_count()); }
+PyObject* recorder_saw_complex(PyObject* self, void*) { return PyBool_FromLong(recorder_of(self)->saw_complex); }
 PyObject* recorder_paused(PyObject* self, void*) { return PyBool_FromLong(recorder_of(self)->paused); }
 int recorder_set_paused(PyObject* self, PyObject* value, void*) {
   recorder_of(self)->paused = value == Py_True;
@@ -341,6 +345,7 @@ PyMethodDef recorder_methods[] = {
 PyGetSetDef recorder_members[] = {
     {"ended", recorder_ended, nullptr, "0, an errno, or -1 for the limit.", nullptr},
     {"event_count", recorder_count, nullptr, "Events recorded so far.", nullptr},
+    {"saw_complex", recorder_saw_complex, nullptr, "Whether any tensor read so far was complex.", nullptr},
     {"paused", recorder_paused, recorder_set_paused, "Whether hops are not recorded now.", nullptr},
     {nullptr, nullptr, nullptr, nullptr, nullptr}};
 PyType_Slot recorder_slots[] = {
@@ -350,6 +355,12 @@ PyType_Slot recorder_slots[] = {
     {Py_tp_getset, recorder_members},
     {0, nullptr}};
 PyType_Spec recorder_spec = {"dispatch_inspect_probe.Recorder", sizeof(PyRecorder), 0, Py_TPFLAGS_DEFAULT, recorder_slots};
+
+} // namespace
+
+std::shared_ptr<Recorder> recorder_of_object(PyObject* object) { return recorder_of(object); }
+
+namespace {
 
 // ---- what the recorder asks of Python
 
@@ -488,7 +499,7 @@ bool only_own_modes() {
 
 // A node written in Python is named after its class; asking the node would take the interpreter's
 // lock. PyTorch does not export the class, so it is known by its name.
-std::string python_node_name(void* found) {
+std::string python_node_name_of(void* found) {
   auto* node = static_cast<torch::autograd::Node*>(found);
   if (std::string_view(typeid(*node).name()) != "N5torch8autograd6PyNodeE") return "";
   PyObject* object = static_cast<torch::autograd::PyNode*>(node)->pyobj();
@@ -623,13 +634,14 @@ PyMODINIT_FUNC PyInit_dispatch_inspect_probe() {
   if (!lane_type || !recorder_type) return nullptr;
   PyModule_AddObject(found, "Lane", reinterpret_cast<PyObject*>(lane_type));
   PyModule_AddObject(found, "Recorder", recorder_type);
+  if (!calls::add_types(found)) return nullptr;
   PyModule_AddObject(found, "EVENT_COLUMNS", column_table(false));
   PyModule_AddObject(found, "OPERAND_COLUMNS", column_table(true));
   PyModule_AddIntConstant(found, "CHUNK", kChunk);
   read_python_facts = python_facts;
   hops::describe_exception = describe_exception;
   hops::only_own_modes = only_own_modes;
-  hops::python_node_name = python_node_name;
+  dispatch_inspect::python_node_name = python_node_name_of;
   ::pthread_atfork(before_fork, in_parent, in_child);
   return found;
 }

@@ -1,19 +1,13 @@
 #include "hops.h"
 
-#include <ATen/SequenceNumber.h>
-#include <ATen/autocast_mode.h>
 #include <ATen/record_function.h>
-#include <c10/core/GradMode.h>
-#include <c10/core/InferenceMode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
-#include <c10/core/impl/TorchDispatchModeTLS.h>
-#include <pthread.h>
-#include <torch/csrc/autograd/node.h>
 
 #include <deque>
 #include <unordered_map>
 #include <unordered_set>
 
+#include "context.h"
 #include "json.h"
 #include "operators.h"
 #include "threads.h"
@@ -22,7 +16,6 @@ namespace dispatch_inspect::hops {
 
 ErrorText (*describe_exception)() = nullptr;
 bool (*only_own_modes)() = nullptr;
-std::string (*python_node_name)(void*) = nullptr;
 
 namespace {
 
@@ -255,80 +248,6 @@ uint32_t name_of(ThreadPart& part, const Operator& known, const c10::OperatorHan
   });
 }
 
-void write_autocast(std::string& out, c10::DispatchKeySet excluded) {
-  bool first = true;
-  for (int type = 0; type < static_cast<int>(c10::COMPILE_TIME_MAX_DEVICE_TYPES); type++) {
-    const auto device = static_cast<c10::DeviceType>(type);
-    c10::DispatchKey key;
-    std::string dtype;
-    try {
-      key = at::autocast::get_autocast_dispatch_key_from_device_type(device);
-      if (excluded.has(key)) continue;
-      dtype = c10::getDtypeNames(at::autocast::get_autocast_dtype(device)).first;
-    } catch (...) {
-      // no autocast for this device
-      continue;
-    }
-    out += first ? ",\"autocast\":{" : ",";
-    first = false;
-    json::text(out, c10::DeviceTypeName(device, true));
-    out += ':';
-    json::text(out, dtype);
-  }
-  if (!first) out += '}';
-}
-
-uint32_t state_of(ThreadPart& part, const c10::impl::LocalDispatchKeySet& local, bool own_modes) {
-  static const c10::DispatchKeySet python({c10::DispatchKey::Python, c10::DispatchKey::PythonTLSSnapshot});
-  auto included = local.included_;
-  // with no other mode on, these keys are the tracer's own doing
-  if (own_modes) included = included - python;
-  const uint64_t excluded = local.excluded_.raw_repr();
-  const uint8_t modes = c10::GradMode::is_enabled() + 2 * c10::InferenceMode::is_enabled();
-  const bool autocasts = (c10::autocast_dispatch_keyset - local.excluded_).raw_repr() != 0;
-  auto& last = part.state;
-  if (last.id && !autocasts && last.included == included.raw_repr() && last.excluded == excluded && last.modes == modes)
-    return last.id;
-  std::string autocast;
-  if (autocasts) write_autocast(autocast, local.excluded_);
-  Key key;
-  key.add(included.raw_repr());
-  key.add(excluded);
-  key.add(modes);
-  key.add(autocast);
-  const uint32_t id = part.states.intern(part.recorder->states, key, [&] {
-    std::string out = std::string("{\"grad\":") + (modes & 1 ? "true" : "false");
-    out += std::string(",\"inference\":") + (modes & 2 ? "true" : "false") + autocast;
-    out += ",\"included\":";
-    json::natural(out, included.raw_repr());
-    out += ",\"excluded\":";
-    json::natural(out, excluded);
-    return out + "}";
-  });
-  last = {included.raw_repr(), excluded, modes, autocasts ? 0 : id};
-  return id;
-}
-
-void read_node(ThreadPart& part, Beginning& what) {
-  auto node = torch::autograd::get_current_node();
-  if (!node) return;
-  std::string name;
-  try {
-    name = python_node_name ? python_node_name(node.get()) : "";
-    if (name.empty()) name = node->name();
-  } catch (...) {
-    return;
-  }
-  Key key;
-  key.add(name);
-  what.node = part.nodes.intern(part.recorder->nodes, key, [&] {
-    std::string out = "{\"name\":";
-    json::text(out, name);
-    return out + "}";
-  });
-  what.node_sequence = node->sequence_nr() + 1;
-}
-
 uint32_t error_of(ThreadPart& part) {
   const ErrorText found = describe_exception ? describe_exception() : ErrorText{"RuntimeError", ""};
   Key key;
@@ -399,9 +318,8 @@ class Frame {
     const bool own_modes = local.included_.has(c10::DispatchKey::Python) && only_own_modes && only_own_modes();
     what.arguments = read_values(part, arguments, count, known_.arguments.data(), 0, operands);
     what.name = name_of(part, known_, op);
-    what.state = state_of(part, local, own_modes);
-    what.sequence = at::sequence_number::peek();
-    read_node(part, what);
+    what.state = read_state(part, local, own_modes);
+    read_autograd(part, what);
     what.keyset = keys.raw_repr();
     what.flags = flags | (own_modes && is_tracers(keys, arguments, count) ? kTracers : 0);
     // the disk is full, or recording ends just now

@@ -53,7 +53,4 @@ extern ErrorText (*describe_exception)();
 // Likewise: whether every dispatch mode of this thread is the tracer's own.
 extern bool (*only_own_modes)();
 
-// Likewise: the name of an autograd node that is written in Python.
-extern std::string (*python_node_name)(void* node);
-
 } // namespace dispatch_inspect::hops

@@ -62,6 +62,17 @@ class Memory {
     return id;
   }
 
+  // Likewise for what is written elsewhere: `find` returns its number, 0 when there is none.
+  template <class Find>
+  uint32_t find_or(const Key& key, Find&& find) {
+    auto found = ids_.find(key);
+    if (found != ids_.end()) return found->second;
+    const uint32_t id = find();
+    if (ids_.size() >= Table::kMemory) ids_.clear();
+    if (id) ids_.emplace(key, id);
+    return id;
+  }
+
  private:
   std::unordered_map<Key, uint32_t, KeyHash> ids_;
 };
@@ -71,7 +82,11 @@ struct ThreadPart {
   std::shared_ptr<Recorder> recorder;
   std::shared_ptr<Lane> lane;
   Memory descriptors, values, states, names, errors, nodes;
+  // numbers of values that the Python side has read
+  Memory python_values;
   Identities identities;
+  // numbers of autograd nodes by the address of their type's name
+  std::unordered_map<const void*, uint32_t> node_types;
   // the last state that was read
   struct {
     uint64_t included = 0, excluded = 0;
@@ -100,6 +115,8 @@ class Recorder : public std::enable_shared_from_this<Recorder> {
   const uint64_t serial;
   const std::thread::id owner = std::this_thread::get_id();
   std::atomic<bool> paused{false};
+  // whether any tensor read so far was complex: from then on views may have conjugate bits
+  std::atomic<bool> saw_complex{false};
 
   Table& table(const std::string& name) { return *tables_.at(name); }
   Table &names, &values, &descriptors, &states, &errors, &nodes;

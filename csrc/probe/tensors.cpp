@@ -303,6 +303,7 @@ Operand read_tensor(ThreadPart& part, const at::Tensor& tensor, uint64_t since) 
   facts.keys = keys.raw_repr();
   facts.dtype = c10::typeMetaToScalarType(impl->dtype());
   facts.itemsize = impl->dtype().itemsize();
+  if (c10::isComplexType(facts.dtype)) part.recorder->saw_complex.store(true, std::memory_order_relaxed);
   if (impl->is_python_dispatch()) {
     // device and layout could be answered by its class, in Python
     if (read_python_facts) read_python_facts(impl, facts.python);

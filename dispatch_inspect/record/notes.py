@@ -79,3 +79,7 @@ NOTES: dict[str, Callable[[ThreadRecorder, int, Any], None]] = {
     "aten::detach": _detach,
     "aten::_ctc_loss.Tensor": _compliant,
 }
+
+#: when a note may be due, for the probe, which looks before it asks; the numbers of calls.cpp:
+#: 1 when the first tensor is not contiguous, 2 in backward without gradients, 0 always
+WHEN: dict[Any, int] = {_view: 1, _add: 2}

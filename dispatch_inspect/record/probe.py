@@ -44,6 +44,19 @@ def load(quiet: bool = False) -> ModuleType:
     return probe
 
 
+def available() -> bool:
+    """Whether the probe can be used without compiling it.
+
+    DISPATCH_INSPECT_PROBE=never records without it, hops excepted.
+    """
+    if os.environ.get("DISPATCH_INSPECT_PROBE") == "never":
+        return False
+    try:
+        return building.is_built(PART, MODULE) and load() is not None
+    except UsageError:
+        return False
+
+
 class ProbeLane:
     """One thread's events, written by the probe; a LaneWriter to those who record."""
 
@@ -166,15 +179,17 @@ class ProbeTensorReader:
     """Turns tensors into numbers for the operand columns, without running anybody's Python."""
 
     def __init__(self, native: Any) -> None:
+        self._native = native
         self._read = native.read
-        #: whether any tensor read so far was complex: from then on views may have conjugate bits
-        self.saw_complex = False
 
     def read(self, tensor: torch.Tensor, operands: list[Any]) -> None:
         """Appends descriptor, tensor, storage and version numbers of a tensor."""
         operands.append(self._read(tensor))
-        if not self.saw_complex and tensor.is_complex():
-            self.saw_complex = True
+
+    @property
+    def saw_complex(self) -> bool:
+        """Whether any tensor read so far was complex: views may have conjugate bits since."""
+        return cast(bool, self._native.saw_complex)
 
     read_guarded = read
 
@@ -205,7 +220,7 @@ def _answered_for_all(question: Callable[..., Any]) -> Callable[..., Any]:
 def _recording_probe() -> Any:
     for session in forks.followed():
         writer = session.recorder.writer
-        if isinstance(writer, ProbeWriter):
+        if "hops" in session.layers and isinstance(writer, ProbeWriter):
             return writer.probe
     return None
 

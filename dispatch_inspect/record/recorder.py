@@ -18,7 +18,7 @@ from dispatch_inspect._version import __version__
 from dispatch_inspect.record.modules import ModuleNames
 from dispatch_inspect.record.names import NameReader
 from dispatch_inspect.record.notes import NOTED_NODES, OTHER_PATH
-from dispatch_inspect.record.probe import ProbeTensorReader, ProbeWriter
+from dispatch_inspect.record.probe import ProbeTensorReader, ProbeWriter, available
 from dispatch_inspect.record.restoring import excluding_mask
 from dispatch_inspect.record.sources import SourceReader
 from dispatch_inspect.record.states import StateReader, key_layout
@@ -64,7 +64,7 @@ class Recorder:
         child_pid = None if parent_pid is None else process.pid
         self.writer: TraceWriter
         self.tensors: Any
-        if "hops" in layers:
+        if "hops" in layers or available():
             writer = ProbeWriter(
                 path,
                 process,

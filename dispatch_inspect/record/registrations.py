@@ -20,7 +20,7 @@ def _changing(function: Callable[..., Any]) -> Callable[..., Any]:
             return function(*args, **kwargs)
         finally:
             for session in forks.followed():
-                session.recorder.names.forget_tables()
+                session.forget_operators()
             probe.look_again()
 
     return change

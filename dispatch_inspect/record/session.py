@@ -5,10 +5,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack
+from typing import Any
 
 from torch._C import _push_on_torch_dispatch_stack, _push_on_torch_function_stack
 
-from dispatch_inspect.record import active, forks, modestacks, patches
+from dispatch_inspect.record import active, forks, handlers, modestacks, patches
 from dispatch_inspect.record.calls import FunctionMode, OperatorMode
 from dispatch_inspect.record.probe import ProbeWriter
 from dispatch_inspect.record.recorder import Recorder
@@ -44,8 +45,10 @@ class Session:
         self.paused = False
         #: ``thread`` is what records on the calling thread; read at every call
         self.local = threading.local()
-        self._functions = FunctionMode(self)
-        self._operators = OperatorMode(self)
+        function_mode, operator_mode = self._mode_classes()
+        self._functions = function_mode(self)
+        self._operators = operator_mode(self)
+        self._attach_probe()
 
     def start(self) -> None:
         """Begins to record on this thread."""
@@ -62,13 +65,37 @@ class Session:
         self.enter_modes()
         self._follow_hops()
 
+    def _mode_classes(self) -> tuple[type[FunctionMode], type[OperatorMode]]:
+        writer = self.recorder.writer
+        if isinstance(writer, ProbeWriter):
+            return handlers.modes(writer.probe)
+        return FunctionMode, OperatorMode
+
+    def _attach_probe(self) -> None:
+        """Lets the probe's handlers record the usual calls into this process's part."""
+        recorder = self.recorder
+        writer = recorder.writer
+        if isinstance(writer, ProbeWriter):
+            writer.probe.set_own_mode(type(self._operators))
+            # filters and whole stacks are Python's
+            usual = recorder.filters is None and not recorder.sources.whole and not self._over
+            answers = handlers.Answers(self, recorder) if usual else None
+            modes: tuple[Any, ...] = (self._functions, self._operators)
+            for mode in modes:
+                mode.attach(writer.native if usual else None, answers)
+
+    def forget_operators(self) -> None:
+        """Asks anew what there is to know of operators: registrations have changed."""
+        self.recorder.names.forget_tables()
+        if isinstance(self.recorder.writer, ProbeWriter):
+            self._operators.forget()  # type: ignore[attr-defined]
+
     def _follow_hops(self) -> None:
         """Lets the probe record, or not, as it is wanted now."""
         writer = self.recorder.writer
         if isinstance(writer, ProbeWriter):
-            writer.probe.set_own_mode(OperatorMode)
             writer.native.paused = self.paused
-            if not self._over:
+            if not self._over and "hops" in self.layers:
                 writer.native.start_hops()
 
     def stop(self, reason: str = "closed", message: str = "") -> None:
@@ -79,6 +106,7 @@ class Session:
         # an interrupt in one step must not keep the next from being made
         with ExitStack() as steps:
             steps.callback(self.recorder.writer.close, reason, message)
+            steps.callback(self._attach_probe)
             steps.callback(patches.uninstall)
             steps.callback(forks.forget, self)
             steps.callback(self.leave_modes)
@@ -145,4 +173,5 @@ class Session:
             self._update()
             return
         self.recorder = self._make_recorder(parent_pid)
+        self._attach_probe()
         self._follow_hops()

@@ -24,11 +24,17 @@ class SourceReader:
     def __init__(self, frames: TableWriter, stacks: TableWriter, whole: bool) -> None:
         self._frames = frames
         self._stacks = stacks
+        #: whether the whole stack is kept
+        self.whole = whole
         self._sites: dict[tuple[int, int, int], int] = {}
         #: address of a code object -> whether it is torch's or ours (or only ours), and the
         #: code itself, so that the address stays its own; hashing code objects is slow
         self._foreign: dict[int, tuple[bool, CodeType]] = {}
         self.read = self._read_whole if whole else self._read_user_line
+
+    def is_foreign(self, code: CodeType) -> bool:
+        """Whether code is torch's or the tracer's own."""
+        return (self._foreign.get(id(code)) or self._learn(code, (_TORCH, _OURS)))[0]
 
     def _read_user_line(self, frame: FrameType | None) -> int:
         """The innermost line that is neither torch's nor ours."""

@@ -77,14 +77,20 @@ def _summary(before: dict[str, Any], after: dict[str, Any]) -> str:
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 @pytest.mark.parametrize(
-    "layers",
-    [("modules", "functions", "ops"), ("hops",), ("modules", "functions", "ops", "hops")],
-    ids=["modes", "hops", "all"],
+    ("layers", "probe"),
+    [
+        (("modules", "functions", "ops"), "never"),
+        (("modules", "functions", "ops"), "auto"),
+        (("hops",), "auto"),
+        (("modules", "functions", "ops", "hops"), "auto"),
+    ],
+    ids=["modes-python", "modes-probe", "hops", "all"],
 )
 def test_results_gradients_errors_and_random_state_are_the_same(
-    layers: tuple[str, ...], chunk: int
+    layers: tuple[str, ...], probe: str, chunk: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     warnings.simplefilter("ignore")
+    monkeypatch.setenv("DISPATCH_INSPECT_PROBE", probe)
     unexpected: list[str] = []
     for name in sorted(samples.OPERATORS)[chunk::CHUNKS]:
         found, rules, _ = differences(name, layers)
