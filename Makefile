@@ -36,7 +36,7 @@ lint: $(READY)
 sanitize: $(READY)
 	LD_PRELOAD="$$($(CXX_OF_PATH) -print-file-name=libasan.so) $$($(CXX_OF_PATH) -print-file-name=libubsan.so) $$($(CXX_OF_PATH) -print-file-name=libstdc++.so)" \
 	ASAN_OPTIONS=detect_leaks=0 DISPATCH_INSPECT_CXXFLAGS="$(SANITIZERS)" \
-	  $(BIN)/python -m pytest -n auto tests/hops
+	  $(BIN)/python -m pytest -n auto tests/hops tests/record -k "not in_python"
 
 benchmark: $(READY)
 	$(BIN)/python benchmarks/overhead.py

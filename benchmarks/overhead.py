@@ -5,6 +5,9 @@ Every subject is measured in turn, round after round, and its fastest round coun
 machine that drifts drifts for all. Ratios are to the floor: an empty TorchDispatchMode and an
 empty TorchFunctionMode, below which no recorder made of modes can be.
 
+A profiler makes its events readable when it ends, a trace as it is recorded. So two subjects are
+also measured with their end: what each further step adds to the time of the whole block.
+
     python benchmarks/overhead.py [--rounds N] [--markdown]
 """
 
@@ -27,6 +30,7 @@ from torch.utils._debug_mode import DebugMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import dispatch_inspect as di
+from dispatch_inspect.record import probe
 
 ADDITIONS = 2_000
 
@@ -51,19 +55,36 @@ def recording(*layers: str, stacks: bool = False) -> Callable[[], Any]:
     return lambda: di.trace(layers=layers, stacks=stacks)
 
 
+def without_probe(*layers: str) -> Callable[[], Any]:
+    @contextlib.contextmanager
+    def enter() -> Any:
+        os.environ["DISPATCH_INSPECT_PROBE"] = "never"
+        try:
+            recording = di.trace(layers=layers)
+            with recording as trace:
+                yield trace
+        finally:
+            del os.environ["DISPATCH_INSPECT_PROBE"]
+
+    return enter
+
+
 FLOOR = "both empty modes (the floor)"
+PROFILER, HOPS = "torch.profiler(record_shapes)", "trace: hops"
+WITH_END = ", with its end"
 SUBJECTS: dict[str, Callable[[], Any]] = {
     "eager": contextlib.nullcontext,
     "empty TorchDispatchMode": EmptyDispatchMode,
     FLOOR: both_empty,
-    "torch.profiler(record_shapes)": lambda: profile(record_shapes=True),
+    PROFILER: lambda: profile(record_shapes=True),
     "DebugMode(torchfunction, nn_module)": lambda: DebugMode(
         record_torchfunction=True, record_nn_module=True
     ),
+    "trace in Python: functions + ops": without_probe("functions", "ops"),
     "trace: functions + ops": recording("functions", "ops"),
     "trace: modules + functions + ops": recording("modules", "functions", "ops"),
     "trace: the same with stacks": recording("modules", "functions", "ops", stacks=True),
-    "trace: hops": recording("hops"),
+    HOPS: recording("hops"),
     "trace: modules + functions + ops + hops": recording("modules", "functions", "ops", "hops"),
 }
 
@@ -107,6 +128,24 @@ def measure(work: Callable[[], None], rounds: int) -> dict[str, float]:
     return best
 
 
+def measure_with_end(work: Callable[[], None], rounds: int) -> dict[str, float]:
+    """Seconds that a further round adds to the whole block, its end included."""
+    more = 20
+    found = {}
+    for name in (PROFILER, HOPS):
+        best = {1: float("inf"), 1 + more: float("inf")}
+        for _ in range(rounds):
+            for times in best:
+                gc.collect()
+                begin = perf_counter()
+                with SUBJECTS[name]():
+                    for _ in range(times):
+                        work()
+                best[times] = min(best[times], perf_counter() - begin)
+        found[name + WITH_END] = (best[1 + more] - best[1]) / more
+    return found
+
+
 def operators(work: Callable[[], None]) -> int:
     with di.trace(layers=("ops",)) as trace:
         work()
@@ -132,8 +171,9 @@ def main() -> None:
     torch.set_num_threads(1)
     step = training_step()
     calls = operators(step)
-    small = measure(additions(), options.rounds)
-    large = measure(step, options.rounds)
+    probe.load()
+    small = measure(additions(), options.rounds) | measure_with_end(additions(), 5)
+    large = measure(step, options.rounds) | measure_with_end(step, 5)
     head = ("subject", "(a) µs a call", "ratio", "(b) µs an operator", "ratio")
     rows = [
         (
@@ -143,7 +183,7 @@ def main() -> None:
             f"{large[name] / calls * 1e6:.1f}",
             f"{large[name] / large[FLOOR]:.2f}",
         )
-        for name in SUBJECTS
+        for name in small
     ]
     print(f"{machine()}\n(b) is one step of {calls} operators\n")
     if options.markdown:

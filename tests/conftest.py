@@ -31,14 +31,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     path = metafunc.definition.nodeid
     if path.startswith(BOTH):
         metafunc.fixturenames.append("recorder")
-        metafunc.parametrize("recorder", ["python", "probe"], indirect=True)
+        metafunc.parametrize("recorder", ["in_python", "native"], indirect=True)
 
 
 @pytest.fixture
 def recorder(request: pytest.FixtureRequest) -> Iterator[str]:
     """Which recorder is used, here and in programs that the test starts."""
     before = os.environ.get("DISPATCH_INSPECT_PROBE")
-    os.environ["DISPATCH_INSPECT_PROBE"] = "never" if request.param == "python" else "auto"
+    os.environ["DISPATCH_INSPECT_PROBE"] = "never" if request.param == "in_python" else "auto"
     yield request.param
     if before is None:
         del os.environ["DISPATCH_INSPECT_PROBE"]

@@ -103,7 +103,12 @@ int Columns<Rows>::map(uint64_t first) {
     File file(path(done), O_RDWR | O_CREAT);
     error = file.get() < 0 ? errno : allocate(file.get(), offset, length);
     if (error) break;
-    found[done] = ::mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), offset);
+    int flags = MAP_SHARED;
+#ifdef MAP_POPULATE
+    // a trace that has filled a chunk will fill the next: its pages at once, not fault by fault
+    if (first) flags |= MAP_POPULATE;
+#endif
+    found[done] = ::mmap(nullptr, length, PROT_READ | PROT_WRITE, flags, file.get(), offset);
     if (found[done] == MAP_FAILED) {
       error = errno;
       break;

@@ -1,6 +1,7 @@
 // One process's part of a trace: tables of records, a lane for each thread, identities of tensors.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <functional>
 #include <map>
@@ -54,26 +55,32 @@ class Memory {
  public:
   template <class Make>
   uint32_t intern(Table& table, const Key& key, Make&& make) {
-    auto found = ids_.find(key);
-    if (found != ids_.end()) return found->second;
-    const uint32_t id = table.intern(key, std::forward<Make>(make));
-    if (ids_.size() >= Table::kMemory) ids_.clear();
-    if (id) ids_.emplace(key, id);
-    return id;
+    return find_or(key, [&] { return table.intern(key, std::forward<Make>(make)); });
   }
 
   // Likewise for what is written elsewhere: `find` returns its number, 0 when there is none.
   template <class Find>
   uint32_t find_or(const Key& key, Find&& find) {
-    auto found = ids_.find(key);
-    if (found != ids_.end()) return found->second;
-    const uint32_t id = find();
-    if (ids_.size() >= Table::kMemory) ids_.clear();
-    if (id) ids_.emplace(key, id);
+    Recent& recent = recent_[key.low % recent_.size()];
+    if (recent.id && recent.key == key) return recent.id;
+    auto known = ids_.find(key);
+    const uint32_t id = known != ids_.end() ? known->second : find();
+    if (!id) return 0;
+    if (known == ids_.end()) {
+      if (ids_.size() >= Table::kMemory) ids_.clear();
+      ids_.emplace(key, id);
+    }
+    recent = {key, id};
     return id;
   }
 
  private:
+  struct Recent {
+    Key key;
+    uint32_t id = 0;
+  };
+  // what was asked last, by its key: most calls are like the ones before
+  std::array<Recent, 512> recent_;
   std::unordered_map<Key, uint32_t, KeyHash> ids_;
 };
 

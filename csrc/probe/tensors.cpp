@@ -242,7 +242,7 @@ uint32_t TensorNumbers::tensor(const at::TensorBase& tensor, uint32_t storage, u
   auto& seen = seen_[address];
   if (!seen.number || seen.storage != storage || seen.at < since)
     seen = {next_tensor_++, storage, 0};
-  seen.at = ++now_;
+  seen.at = now_.fetch_add(1, std::memory_order_relaxed) + 1;
   const uint32_t number = seen.number;
   if (address->pyobj_slot()->load_pyobj()) {
     seen_.erase(address);
@@ -263,11 +263,6 @@ uint32_t TensorNumbers::storage(const c10::Storage& storage) {
   const uint32_t number = next_storage_++;
   storages_.emplace(address, HeldStorage{storage.getWeakStorageImpl(), number});
   return number;
-}
-
-uint64_t TensorNumbers::now() {
-  std::lock_guard<std::mutex> guard(mutex_);
-  return now_ + 1;
 }
 
 void TensorNumbers::sweep() {

@@ -28,7 +28,7 @@ class TensorNumbers {
   uint32_t tensor(const at::TensorBase& tensor, uint32_t storage, uint64_t since);
   uint32_t storage(const c10::Storage& storage);
   // the time as tensors are seen
-  uint64_t now();
+  uint64_t now() const { return now_.load(std::memory_order_relaxed) + 1; }
   // changes when numbers that threads remember may be of the dead
   uint64_t sweeps() const { return sweeps_.load(std::memory_order_acquire); }
   std::mutex& mutex() { return mutex_; }
@@ -53,7 +53,7 @@ class TensorNumbers {
   std::unordered_map<const void*, Seen> seen_;
   std::unordered_map<const void*, HeldStorage> storages_;
   uint32_t next_tensor_ = 1, next_storage_ = 1;
-  uint64_t now_ = 1;
+  std::atomic<uint64_t> now_{1};
   size_t sweep_at_ = 4096;
   std::atomic<uint64_t> sweeps_{1};
 };

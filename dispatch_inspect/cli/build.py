@@ -2,6 +2,7 @@
 
 It is compiled once for each PyTorch and Python, at its first use or by this verb. It needs a C++
 compiler and the headers of Python. DISPATCH_INSPECT_CACHE names the folder where it is kept.
+Once compiled it makes recording of all layers faster; DISPATCH_INSPECT_PROBE=never goes without.
 
 example:
   dispatch-inspect build
