@@ -211,18 +211,19 @@ std::vector<std::weak_ptr<Recorder>>& all_recorders() {
 }
 
 PyObject* recorder_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
-  static const char* keywords[] = {"directory", "max_events", "threads", "names", nullptr};
+  static const char* keywords[] = {"directory", "max_events", "threads", "names", "gated", nullptr};
   const char* directory;
   unsigned long long max_events;
-  int threads;
+  int threads, gated;
   PyObject* names;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "sKpO", const_cast<char**>(keywords), &directory, &max_events, &threads, &names))
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "sKpOp", const_cast<char**>(keywords), &directory, &max_events, &threads, &names, &gated))
     return nullptr;
   return guarded([&]() -> PyObject* {
     Options options;
     options.directory = directory;
     options.max_events = max_events;
     options.threads = threads;
+    options.gated = gated;
     if (names != Py_None) {
       PyObject* items = PySequence_Fast(names, "names must be a sequence");
       if (!items) return nullptr;
@@ -283,6 +284,13 @@ PyObject* recorder_read(PyObject* self, PyObject* tensor) {
   });
 }
 
+PyObject* recorder_want(PyObject* self, PyObject* wanted) {
+  return guarded([&]() -> PyObject* {
+    if (ThreadPart* part = recorder_of(self)->part()) part->wanted = wanted == Py_True;
+    Py_RETURN_NONE;
+  });
+}
+
 PyObject* recorder_start_hops(PyObject* self, PyObject*) {
   return guarded([&]() -> PyObject* {
     auto* recorder = reinterpret_cast<PyRecorder*>(self);
@@ -337,6 +345,7 @@ PyMethodDef recorder_methods[] = {
     {"lane", recorder_lane, METH_NOARGS, "The calling thread's lane, or None when recording is over."},
     {"append", reinterpret_cast<PyCFunction>(recorder_append), METH_FASTCALL, "Appends a record; returns its id + 1."},
     {"read", recorder_read, METH_O, "The numbers of a tensor."},
+    {"want", recorder_want, METH_O, "Whether hops of this thread are wanted now, of a gated recorder."},
     {"start_hops", recorder_start_hops, METH_NOARGS, "Records hops from now on."},
     {"close", recorder_close, METH_NOARGS, "Ends recording."},
     {"disown", recorder_disown, METH_NOARGS, "Lets go of everything: a forked child."},

@@ -307,6 +307,7 @@ class Frame {
   void begin(ThreadPart& part, const c10::OperatorHandle& op, c10::DispatchKeySet keys, const c10::IValue* arguments,
              size_t count, uint8_t flags) {
     auto& recorder = *part.recorder;
+    if (recorder.options.gated && !part.wanted) return;
     if (recorder.paused.load(std::memory_order_relaxed) || recorder.ended() || !recorder.wants(known_.name)) return;
     Row row;
     row.part = &part;

@@ -92,6 +92,8 @@ struct ThreadPart {
   // numbers of values that the Python side has read
   Memory python_values;
   Identities identities;
+  // whether hops are wanted here, see Options::gated
+  bool wanted = false;
   // numbers of autograd nodes by the address of their type's name
   std::unordered_map<const void*, uint32_t> node_types;
   // the last state that was read
@@ -108,6 +110,8 @@ struct Options {
   bool hops = false;
   // whether threads other than the first are recorded
   bool threads = true;
+  // whether hops are recorded only where the Python side says so: inside chosen modules
+  bool gated = false;
   // glob patterns of operators; empty for all
   std::vector<std::string> names;
 };

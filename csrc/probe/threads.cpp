@@ -1,8 +1,13 @@
 #include "threads.h"
 
 #include <pthread.h>
+#ifdef __linux__
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 
 #include <algorithm>
+#include <fstream>
 #include <utility>
 
 namespace dispatch_inspect {
@@ -52,10 +57,18 @@ Thread* current() {
   return &found;
 }
 
+// What the thread was named; one that was not has the name of the program.
 std::string native_name() {
   char name[64] = "";
   ::pthread_getname_np(::pthread_self(), name, sizeof(name));
-  return *name ? name : "native thread";
+  std::string program;
+  std::getline(std::ifstream("/proc/self/comm"), program);
+  if (*name && program != name) return name;
+#ifdef __linux__
+  return "native thread " + std::to_string(::syscall(SYS_gettid));
+#else
+  return "native thread";
+#endif
 }
 
 ThreadPart* Thread::part(Recorder& recorder) {

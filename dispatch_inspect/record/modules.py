@@ -146,6 +146,7 @@ def _recorded(sessions: Sequence[Session], module: nn.Module, args: Any, kwargs:
     mark, running = len(thread.open), len(thread.modules)
     try:
         row = thread.begin_module(module, args, kwargs, "modules" in session.layers)
+        thread.gate_hops()
         result = _recorded(others, module, args, kwargs)
         thread.end(row, result, False)
     except BaseException as error:
@@ -158,6 +159,7 @@ def _recorded(sessions: Sequence[Session], module: nn.Module, args: Any, kwargs:
         raise
     finally:
         del thread.modules[running:]
+        thread.gate_hops()
     return result
 
 

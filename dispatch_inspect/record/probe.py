@@ -121,12 +121,14 @@ class ProbeWriter(TraceWriter):
         child_pid: int | None = None,
         threads: bool = True,
         names: Sequence[str] | None = None,
+        gated: bool = False,
     ) -> None:
         self.probe = load()
         self._options = (
             max_events if max_events is not None else 1 << 62,
             threads,
             tuple(names) if names is not None else None,
+            gated,
         )
         super().__init__(path, process, max_events=max_events, child_pid=child_pid)
 

@@ -42,6 +42,7 @@ class Recorder:
         max_events: int | None,
         threads: bool = True,
         names: tuple[str, ...] | None = None,
+        gated: bool = False,
         parent_pid: int | None = None,
     ) -> None:
         layout = key_layout()
@@ -62,6 +63,8 @@ class Recorder:
             keys=layout,
         )
         child_pid = None if parent_pid is None else process.pid
+        #: says whether hops are wanted now, where that depends on the module; see filters
+        self.want_hops: Any = None
         self.writer: TraceWriter
         self.tensors: Any
         if "hops" in layers or available():
@@ -72,8 +75,10 @@ class Recorder:
                 child_pid=child_pid,
                 threads=threads,
                 names=names,
+                gated=gated,
             )
             self.writer, self.tensors = writer, ProbeTensorReader(writer.native)
+            self.want_hops = writer.native.want if gated else None
         else:
             self.writer = TraceWriter(path, process, max_events=max_events, child_pid=child_pid)
             self.tensors = TensorReader(self.writer.tables["descriptors"])

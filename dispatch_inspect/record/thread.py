@@ -247,6 +247,12 @@ class ThreadRecorder:
         except Exception as fault:
             return recorder.fault(fault)
 
+    def gate_hops(self) -> None:
+        """Tells the probe whether hops are wanted inside the module that runs now."""
+        recorder = self.recorder
+        if recorder.want_hops is not None:
+            recorder.want_hops(recorder.filters.wants(self))
+
     def begin_region(self, name: str, category: str) -> int:
         """Records that a region begins."""
         recorder = self.recorder

@@ -209,6 +209,7 @@ def _record(path: Path | None, overwrite: bool, options: Options) -> Recording:
             max_events=options.max_events,
             threads=options.threads,
             names=options.names,
+            gated=options.modules is not None,
             parent_pid=parent_pid,
         )
         if options.names is not None or options.modules is not None:

@@ -116,6 +116,21 @@ def backward_of_a_view() -> Program:
 
 
 @program
+def backward_of_conv_batch_norm_relu() -> Program:
+    loss = _conv_net()(torch.ones(2, 1, 5, 5)).sum()
+    return lambda: loss.backward()
+
+
+@program
+def backward_of_in_place_on_a_view() -> Program:
+    x = torch.ones(4, requires_grad=True)
+    y = x * 2
+    y[:2].mul_(3)
+    loss = y.sum()
+    return lambda: loss.backward()
+
+
+@program
 def vmap_of_dot() -> Program:
     x, y = torch.ones(2, 3), torch.ones(2, 3)
     return lambda: torch.vmap(torch.dot)(x, y)

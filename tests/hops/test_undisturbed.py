@@ -337,6 +337,10 @@ def test_pause_steps_names_and_a_limit() -> None:
         x.sin()
         x.cos()
     assert backend_names(trace) == ["aten::cos"]
+    net = nn.Sequential(nn.ReLU(), nn.Tanh(), nn.Sigmoid())
+    with hops(modules=["1"]) as trace:
+        net(x)
+    assert backend_names(trace) == ["aten::tanh"]
     with hops(max_events=3) as trace:
         for _ in range(9):
             x.sin()
@@ -517,3 +521,33 @@ def test_what_the_probe_stands_in_front_of() -> None:
     assert counts["operators"] > 3_000
     assert counts["kernels"] > 200_000
     assert counts["unboxable"] == []
+
+
+def test_backward_on_threads_of_the_engine() -> None:
+    """The engine goes on in threads of its own when backward calls itself too deeply."""
+
+    class Deeper(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, depth):
+            ctx.depth = depth
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, gradient):
+            if ctx.depth:
+                with torch.enable_grad():
+                    x = torch.ones(1, requires_grad=True)
+                    Deeper.apply(x, ctx.depth - 1).sum().backward()
+            return gradient * 2, None
+
+    x = torch.ones(1, requires_grad=True)
+    loss = Deeper.apply(x, 100).sum()
+    with hops() as trace:
+        loss.backward()
+    assert x.grad is not None
+    assert x.grad.item() == 2
+    main, *others = sorted({event.thread for event in trace.events})
+    assert main == "MainThread"
+    assert others
+    assert all(name.startswith(("native thread ", "pt_autograd")) for name in others)
+    assert sum(event.name == "aten::mul.Tensor" for event in trace.where("key:CPU")) == 101
