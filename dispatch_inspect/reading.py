@@ -83,13 +83,31 @@ class Trace:
         """
         return EventSequence(self.stored, np.flatnonzero(select(self.stored, text)))
 
-    def tree(self, depth: int | None = None, where: str | None = None, fold: bool = True) -> str:
-        """The calls, indented, one line each; see notation. Raises FilterError."""
-        return "\n".join(map(str, render.tree(self.stored, where, depth, fold)))
+    def tree(
+        self,
+        depth: int | None = None,
+        where: str | None = None,
+        fold: bool = True,
+        tracers: bool = False,
+    ) -> str:
+        """The calls, indented, one line each; see notation. Raises FilterError.
 
-    def stats(self, by: str = "name", where: str | None = None, sort: str = "self_ns") -> list[Row]:
-        """Calls and times by name, key, module, dtype or file. Raises UsageError, FilterError."""
-        return statistics(self.stored, by, where, sort)
+        ``tracers`` shows the hops, too, that are there only because the tracer's own modes are on.
+        """
+        return "\n".join(map(str, render.tree(self.stored, where, depth, fold, tracers)))
+
+    def stats(
+        self,
+        by: str = "name",
+        where: str | None = None,
+        sort: str = "self_ns",
+        tracers: bool = False,
+    ) -> list[Row]:
+        """Calls and times by name, key, module, dtype or file. Raises UsageError, FilterError.
+
+        ``tracers`` as for ``tree``.
+        """
+        return statistics(self.stored, by, where, sort, tracers)
 
     def save(self, path: str | os.PathLike[str], overwrite: bool = False) -> None:
         """Copies the trace to ``path``. Raises TraceExistsError and TraceWriteError."""

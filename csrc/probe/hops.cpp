@@ -2,6 +2,7 @@
 
 #include <ATen/record_function.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
+#include <cxxabi.h>
 
 #include <deque>
 #include <unordered_map>
@@ -407,6 +408,11 @@ void enter_kernel(c10::OperatorKernel* functor, const c10::OperatorHandle& op, c
   if (!frame.is_recorded()) return original->boxed(functor, op, keys, stack);
   try {
     original->boxed(functor, op, keys, stack);
+#ifdef __GLIBC__
+  } catch (abi::__forced_unwind&) {
+    // the thread is being ended inside the kernel: no exception, and nothing may catch it
+    throw;
+#endif
   } catch (...) {
     frame.fail();
     throw;

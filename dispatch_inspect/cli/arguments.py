@@ -137,6 +137,9 @@ def _add_stats(verb: argparse.ArgumentParser) -> None:
         "--sort", default="self", metavar="COLUMN", help="self, total, calls, share, errors, name"
     )
     verb.add_argument("--where", metavar="FILTER", help="only events that match")
+    verb.add_argument(
+        "--tracers", action="store_true", help="count hops, too, that only recording caused"
+    )
     verb.add_argument("--blind", action="store_true", help="calls that no dispatch mode saw")
     form = verb.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="a JSON list")

@@ -43,7 +43,7 @@ def carry_out(options: argparse.Namespace) -> int:
     trace = load(options.trace)
     if options.blind:
         return _print_blind(trace, options.json)
-    rows = trace.stats(options.by, options.where, options.sort)
+    rows = trace.stats(options.by, options.where, options.sort, options.tracers)
     if options.json:
         sys.stdout.write(render.stats_json(rows) + "\n")
     elif options.csv:

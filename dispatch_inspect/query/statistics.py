@@ -12,6 +12,7 @@ from dispatch_inspect.errors import UsageError
 from dispatch_inspect.notation import SHORT_DTYPES
 from dispatch_inspect.query import derived
 from dispatch_inspect.query.evaluate import select
+from dispatch_inspect.store.layout import TRACERS
 from dispatch_inspect.store.reader import StoredTrace
 
 Array = np.ndarray[Any, Any]
@@ -39,9 +40,16 @@ COLUMNS = ("group", "calls", "self_ns", "total_ns", "share", "errors")
 
 
 def statistics(
-    trace: StoredTrace, by: str = "name", where: str | None = None, sort: str = "self_ns"
+    trace: StoredTrace,
+    by: str = "name",
+    where: str | None = None,
+    sort: str = "self_ns",
+    tracers: bool = False,
 ) -> list[Row]:
-    """The groups of the events that match ``where``, largest ``sort`` first (group: by name)."""
+    """The groups of the events that match ``where``, largest ``sort`` first (group: by name).
+
+    Hops that only the tracer's own modes caused count when ``tracers``.
+    """
     if by not in GROUPINGS:
         raise UsageError(f"cannot group by {by!r}", f"groups: {' '.join(GROUPINGS)}")
     sort = {"self": "self_ns", "total": "total_ns", "name": "group"}.get(sort, sort)
@@ -49,6 +57,8 @@ def statistics(
         raise UsageError(f"cannot sort by {sort!r}", f"columns: {' '.join(COLUMNS)}")
     codes, groups = GROUPINGS[by](trace)
     chosen = np.flatnonzero(select(trace, where)) if where else np.arange(len(trace))
+    if not tracers:
+        chosen = chosen[trace.column("flags")[chosen] & TRACERS == 0]
     if by in ("key", "dtype"):
         # only operators have a key, only calls with tensors a dtype
         chosen = chosen[codes[chosen] > 0]

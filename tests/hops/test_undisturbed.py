@@ -302,6 +302,9 @@ def test_all_layers_stand_in_one_tree() -> None:
     own = [event for event in trace.events if event.is_tracers]
     assert {event.key for event in own} == {"Python", "PythonTLSSnapshot"}
     assert "@Python" not in trace.tree()
+    assert "@PythonTLSSnapshot" in trace.tree(tracers=True)
+    assert "Python" not in {row.group for row in trace.stats(by="key")}
+    assert "Python" in {row.group for row in trace.stats(by="key", tracers=True)}
 
 
 def test_nested_recordings_each_have_their_own() -> None:
