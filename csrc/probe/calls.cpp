@@ -18,6 +18,7 @@
 #include "bindings.h"
 #include "context.h"
 #include "recorder.h"
+#include "threads.h"
 
 namespace dispatch_inspect::calls {
 
@@ -397,6 +398,7 @@ class Call {
     return nullptr;
   }
 
+  threads::Inside inside_;
   State& state_;
   PyObject *args_, *kwargs_;
   ThreadPart* part_ = nullptr;

@@ -49,6 +49,8 @@ struct Thread {
   }
   ThreadPart* part(Recorder& recorder);
   void refresh();
+  // Lets go of parts of closed recorders, at once or when no call is in progress.
+  void retire();
 };
 
 Thread* current() {
@@ -74,6 +76,7 @@ std::string native_name() {
 ThreadPart* Thread::part(Recorder& recorder) {
   for (auto& part : parts)
     if (part->recorder.get() == &recorder) return part.get();
+  retire();
   auto lane = recorder.open_lane(name.empty() ? native_name() : name);
   if (!lane) return nullptr;
   auto made = std::make_unique<ThreadPart>();
@@ -81,6 +84,13 @@ ThreadPart* Thread::part(Recorder& recorder) {
   made->lane = std::move(lane);
   parts.push_back(std::move(made));
   return parts.back().get();
+}
+
+void Thread::retire() {
+  auto closed = std::stable_partition(parts.begin(), parts.end(), [](auto& part) { return !part->recorder->closed(); });
+  std::move(closed, parts.end(), std::back_inserter(retired));
+  parts.erase(closed, parts.end());
+  if (!depth) retired.clear();
 }
 
 void Thread::refresh() {
@@ -91,11 +101,8 @@ void Thread::refresh() {
     recorders = shared.recorders;
     version = shared.version.load();
   }
-  // hops in progress still end in the parts of closed recorders
-  auto closed = std::stable_partition(parts.begin(), parts.end(), [](auto& part) { return !part->recorder->closed(); });
-  std::move(closed, parts.end(), std::back_inserter(retired));
-  parts.erase(closed, parts.end());
   recording.clear();
+  retire();
   for (auto& recorder : recorders)
     if (recorder->options.threads || recorder->owner == std::this_thread::get_id())
       if (auto* found = part(*recorder)) recording.push_back(found);
@@ -145,6 +152,12 @@ Lane* lane_of(const Recorder& recorder) {
       if (part->recorder.get() == &recorder) return part->lane.get();
   return nullptr;
 }
+
+Inside::Inside() {
+  if (Thread* thread = current()) thread->depth++;
+}
+
+Inside::~Inside() { leave(); }
 
 bool any() { return active().any.load(std::memory_order_relaxed); }
 

@@ -17,6 +17,14 @@ Lane* lane_of(const Recorder& recorder);
 const std::vector<ThreadPart*>& enter();
 void leave();
 
+// While one lives, parts of this thread that its calls in progress use stay, even when their
+// recorders are closed.
+struct Inside {
+  Inside();
+  ~Inside();
+  Inside(const Inside&) = delete;
+};
+
 // Whether any recorder is active: one relaxed load, for threads that never record.
 bool any();
 
