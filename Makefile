@@ -5,6 +5,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/ready
 DEMO := demo.dtrace
+# what is compiled stays in this clone
+export DISPATCH_INSPECT_CACHE ?= $(abspath $(VENV))/compiled
 
 # the C++ parts, and the tests that run them, under AddressSanitizer and UndefinedBehaviorSanitizer
 SANITIZERS := -O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined \
