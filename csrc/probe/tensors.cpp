@@ -3,6 +3,8 @@
 #include <ATen/FunctionalTensorWrapper.h>
 #include <c10/core/ScalarType.h>
 
+#include <typeinfo>
+
 #include "json.h"
 #include "recorder.h"
 
@@ -113,6 +115,12 @@ void read_sizes(const c10::TensorImpl* tensor, Facts& facts) {
       // a layout of a backend's own
     }
   }
+}
+
+// Whether a weak reference to it holds nothing else: of a plain tensor that Python has seen. Wrappers
+// (vmap's, functionalize's, nested ones) keep what they wrap until they are destroyed.
+bool may_be_held(const c10::TensorImpl* tensor) {
+  return tensor->pyobj_slot()->load_pyobj() && typeid(*tensor) == typeid(c10::TensorImpl);
 }
 
 std::string describe(const Facts& facts) {
@@ -244,7 +252,7 @@ uint32_t TensorNumbers::tensor(const at::TensorBase& tensor, uint32_t storage, u
     seen = {next_tensor_++, storage, 0};
   seen.at = now_.fetch_add(1, std::memory_order_relaxed) + 1;
   const uint32_t number = seen.number;
-  if (address->pyobj_slot()->load_pyobj()) {
+  if (may_be_held(address)) {
     seen_.erase(address);
     if (held_.size() + storages_.size() >= sweep_at_) sweep();
     held_.emplace(address, Held{WeakTensor(tensor.getIntrusivePtr()), number});
@@ -280,12 +288,13 @@ Operand read_tensor(ThreadPart& part, const at::Tensor& tensor, uint64_t since) 
   Operand operand;
   // numbers first: from here on the addresses cannot mean another tensor
   const uint64_t sweeps = numbers.sweeps();
-  if (impl->has_storage()) {
+  // the storage of a functional wrapper keeps what it wraps: it has no number
+  if (impl->has_storage() && typeid(*impl->unsafe_storage().unsafeGetStorageImpl()) == typeid(c10::StorageImpl)) {
     const auto& storage = impl->unsafe_storage();
     operand.storage = part.identities.storages.find(storage.unsafeGetStorageImpl(), sweeps,
                                                     [&] { return numbers.storage(storage); });
   }
-  if (impl->pyobj_slot()->load_pyobj())
+  if (may_be_held(impl))
     operand.tensor = part.identities.tensors.find(
         impl, sweeps, [&] { return numbers.tensor(tensor, operand.storage, since); });
   else

@@ -20,7 +20,8 @@ struct ThreadPart;
 // has seen, are held by weak references: their data is freed when it would have been, and the
 // address means nothing else before it is swept from here. Kernels may delete a tensor that they
 // alone own without asking for weak references (c10::ExclusivelyOwned), but never one with a
-// Python object. Other tensors are known by address and storage, from one hop to the next.
+// Python object. Other tensors, and wrappers, are known by address and storage, from one hop to the
+// next.
 class TensorNumbers {
  public:
   // `storage` is the number of its storage. What a hop returns is new unless it was seen since

@@ -554,3 +554,30 @@ def test_backward_on_threads_of_the_engine() -> None:
     assert others
     assert all(name.startswith(("native thread ", "pt_autograd")) for name in others)
     assert sum(event.name == "aten::mul.Tensor" for event in trace.where("key:CPU")) == 101
+
+
+@pytest.mark.parametrize("layers", [("hops",), ("functions", "ops"), ("ops", "hops")])
+def test_nothing_is_kept_alive(layers: tuple[str, ...]) -> None:
+    uses = {
+        "vmap": lambda t: torch.vmap(torch.sin)(t),
+        "grad": lambda t: torch.func.grad(lambda x: x.sin().sum())(t),
+        "jvp": lambda t: torch.func.jvp(torch.sin, (t,), (torch.ones_like(t),))[0],
+        "functionalize": lambda t: torch.func.functionalize(lambda x: x.clone().add_(1))(t),
+        "sparse": lambda t: (t.to_sparse() + t.to_sparse()).to_dense(),
+        "nested": lambda t: torch.nested.as_nested_tensor([t, t]).unbind()[0],
+        "view": lambda t: t.view(-1)[0],
+        "backward": lambda t: t.clone().requires_grad_().sin().sum().backward(),
+        "conj": lambda t: torch.complex(t, t).conj().abs(),
+    }
+    alive = {}
+    for name, use in uses.items():
+        gc.collect()
+        t = torch.ones(2, 3)
+        gone = weakref.ref(t)
+        with di.trace(layers=layers):
+            result = use(t)
+            count = sys.getrefcount(t)
+            del t, result
+            if gone() is not None:
+                alive[name] = count
+    assert alive == {}
