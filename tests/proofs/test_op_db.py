@@ -26,6 +26,9 @@ UNINITIALISED = {
     "new_empty_strided",
 }
 
+#: their last bits differ from call to call without any tracing: too seldom to wait for
+UNSTEADY = {"linalg.lstsq"}
+
 #: operators whose outcome any dispatch mode changes, and the note that says so at the event.
 #: Exactly these: an operator that is equal after all, or differs without its note, fails.
 CHANGED = {
@@ -60,7 +63,7 @@ def differences(name: str, layers: tuple[str, ...]) -> tuple[list[str], set[str]
         for number, (before, after) in enumerate(zip(plain, traced, strict=True)):
             if samples.same(before, after, with_values):
                 continue
-            steady = samples.repeats_itself(op, inputs[number], before)
+            steady = name not in UNSTEADY and samples.repeats_itself(op, inputs[number], before)
             if steady or not samples.close(before, after):
                 found.append(f"{name} {dtype} sample {number}: {_summary(before, after)}")
         rules |= {event.note.rule for event in trace.events if event.note is not None}
